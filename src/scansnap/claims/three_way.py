@@ -1,8 +1,8 @@
-"""Three-way agreement: closed form, exact flow and SGD on one setting, and when they part.
+"""Closed form, exact flow and SGD on one setting, and when they diverge.
 
-The closed form is what the paper predicts, the flow what its model does in the limits T → ∞ and small steps, SGD
-what training does. Where closed form and flow part, an idealisation of the theorems has failed; where flow and SGD
-part, it is noise, sequence length or step size.
+The closed form is the paper's prediction, the flow its model in the limits T → ∞ and small steps, SGD actual training.
+Where closed form and flow diverge, an idealisation of the theorems fails; where flow and SGD diverge, the cause is
+noise, sequence length or step size.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ MEANING = {
 }
 
 
-_MOST_BYTES = 2**28  # of y held at once; a trajectory that needs more is run again for each part of it
+_MOST_BYTES = 2**28  # of y in memory; a longer trajectory is run again for each part
 _N_TIMES = 40
-_NOISE = 3.0  # standard errors that do not count as parting
-_FLOOR = 0.01  # of the largest value: what is smaller than that has not begun yet
+_NOISE = 3.0  # standard errors that are not a divergence
+_FLOOR = 0.01  # of the largest value: smaller values are ignored
 
 
 def three_way(
@@ -85,7 +85,7 @@ def three_way(
         for part in parts:
             runs.append(_sgd(classes, eta_y, eta_z, context, batch_size, seed, part))
             done()
-        curves["sgd"].append(_read(_joined(runs)))
+        curves["sgd"].append(_read(_join(runs)))
     variables: dict[str, tuple[tuple[str, str], Array, dict[str, str]]] = {}
     for name, meaning in MEANING.items():
         if name not in curves["flow"][0]:
@@ -186,7 +186,7 @@ def _parts(t: Array, m: int) -> Iterator[Array]:
         yield t[start : start + size]
 
 
-def _joined(runs: list[Evidence]) -> Evidence:
+def _join(runs: list[Evidence]) -> Evidence:
     first = runs[0]
     gap = None if first.gap is None else np.concatenate([run.gap for run in runs if run.gap is not None])
     return Evidence(
@@ -201,9 +201,9 @@ def _joined(runs: list[Evidence]) -> Evidence:
 
 def _read(evidence: Evidence) -> dict[str, Array]:
     """The quantities of one run, (n,) each."""
-    found: dict[str, Array] = {}
+    values: dict[str, Array] = {}
     if evidence.gap is not None:
-        found["gap"] = evidence.gap.mean(-1)
+        values["gap"] = evidence.gap.mean(-1)
     tops = []
     for n in evidence.classes_with_distinct:
         tokens = evidence.classes.distinct(n)
@@ -211,9 +211,9 @@ def _read(evidence: Evidence) -> dict[str, Array]:
         z = evidence.z[:, evidence.class_query[n], top]
         tops.append(z - z[0])
     if tops:
-        found["growth"] = evidence.measured_growth[:, evidence.classes_with_distinct].mean(-1)
-        found["logit"] = np.mean(tops, axis=0)
-    return found
+        values["growth"] = evidence.measured_growth[:, evidence.classes_with_distinct].mean(-1)
+        values["logit"] = np.mean(tops, axis=0)
+    return values
 
 
 def _closed_form(flow: Evidence) -> dict[str, Array]:

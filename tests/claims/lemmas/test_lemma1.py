@@ -157,7 +157,7 @@ def not_a_number(dy: Array, dz: Array) -> tuple[Array, Array]:
     [(scaled_z, "dz off by 1e-07"), (one_entry_of_y, "Y[12, 32]"), (not_a_number, "query 30, token 3")],
 )
 @pytest.mark.parametrize("way", lemma1.WAYS, ids=lambda way: way.name)
-def test_small_errors_are_seen(small: Evidence, way: lemma1.Way, wrong: Callable, place: str) -> None:
+def test_small_errors_are_seen(small: Evidence, way: lemma1.Implementation, wrong: Callable, place: str) -> None:
     claim = lemma1.check(small, ways=[way._replace(by_hand=lambda *state: wrong(*way.by_hand(*state)))])
     assert claim.status == "fails"
     assert claim.margin < 0

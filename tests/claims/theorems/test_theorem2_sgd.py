@@ -96,7 +96,7 @@ def test_drift_within_the_noise_is_undecided(drift: float, status: str) -> None:
     assert claim.status == status, claim
     assert (claim.reason == "") == (status == "holds")
     if status == "undecided":
-        assert "8 seeds do not tell the sign" in claim.reason
+        assert "8 seeds" in claim.reason
 
 
 def test_pure_noise_is_seldom_called_a_fall() -> None:

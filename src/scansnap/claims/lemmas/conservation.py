@@ -1,12 +1,12 @@
-"""Conservation laws: what no gradient step can change.
+"""Conservation laws: sums that no gradient step changes.
 
 r_n = e_n − α_n sums to 0, and dz_m = diag(f)(I − ffᵀ)g sums to fᵀg − (fᵀf)(fᵀg) = 0. So every
 gradient step, sampled or expected, with momentum or without, keeps Σ_j Y[l, j] for each token l and Σ_l z_m[l] for
 each query m (noted below Lemma 1 for zero tables; it holds from any start). z moves only on the context of the
-query's classes, which distinct and common tokens share out between them: what the distinct tokens gain in sum, the
-common ones lose (**ours**). That is Theorem 2(b) for one common token, and what is left of it for several.
+query's classes, which distinct and common tokens share out between them: the sum that the distinct tokens gain, the
+common ones lose (**ours**). For one common token that is Theorem 2(b); for several it is the part that remains true.
 
-Weight decay keeps neither sum, unless it starts at 0.
+Weight decay conserves neither sum, unless it starts at 0.
 """
 
 from __future__ import annotations
@@ -146,13 +146,13 @@ def _terms(evidence: Evidence) -> Array:
 
 
 def _share(drift: Array, scale: Array) -> Array:
-    """drift/scale, where nothing of nothing is nothing."""
+    """drift/scale, 0 where the drift is 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(drift == 0, 0.0, drift / scale)
 
 
 def _allowed(evidence: Evidence, values: Array) -> Array:
-    """(n,) the share a sum may drift by, by the precision of the run: what was float32 is float32 numbers still."""
+    """(n,) the share a sum may drift by, by the precision of the run; converted float32 values are recognised."""
     single = np.array_equal(values, values.astype(np.float32))
     updates = evidence.t if evidence.source == "sgd" else np.zeros_like(evidence.t)
     eps = float(np.finfo(np.float32 if single else np.float64).eps)
@@ -160,5 +160,5 @@ def _allowed(evidence: Evidence, values: Array) -> Array:
 
 
 def _curve(label: str, t: Array, measured: Array, predicted: Array) -> Curve | None:
-    seen = t > 0  # the axis is logarithmic
-    return Curve("t", label, t[seen], measured[seen], predicted[seen]) if seen.any() else None
+    shown = t > 0  # the axis is logarithmic
+    return Curve("t", label, t[shown], measured[shown], predicted[shown]) if shown.any() else None

@@ -5,16 +5,16 @@ With f_n = c_n/‖c_n‖ and r_n = e_n − α_n, one sequence of class n moves t
     dY = f_n r_nᵀ        dz_m = diag(f_n)(I − f_n f_nᵀ) Y r_n,   m = ψ(n)
 
 These lines stand in the engine of ``simulate`` (dynamics/yz.py) and in the field of ``flow`` (flow/compact.py),
-each in coordinates of its own. The claim puts every recorded Y and Z into both, lets them make one step, and holds
-what they moved along against autograd through a plainly written forward pass:
+each in its own coordinates. The claim puts every recorded Y and Z into both, lets them make one step, and compares the
+step with autograd through a plain forward pass:
 
     the engine on the classes themselves   T → ∞, expectation over the classes
-    the engine on sampled sequences        it sees counts; the forward pass sees tokens, and attends to each
-    the flow                               T → ∞, expectation; from Y(0) = 0 only, as it keeps one column for all
+    the engine on sampled sequences        it uses counts; the forward pass uses single tokens
+    the flow                               T → ∞, expectation; from Y(0) = 0 only, as it has one column for all
                                            outputs that are never right
 
-The engine is the general one, in float64; tests hold the fused one to it. It is an identity: it holds at any state,
-however it was reached, and a failure is a bug of ours.
+The engine is the general one, in float64; tests compare the fused one with it. The claim is an identity: it holds at
+any state, and a failure is a bug of ours.
 """
 
 from __future__ import annotations
@@ -61,16 +61,16 @@ _CPU = torch.device("cpu")
 Gradients = Callable[[Array, Array, SequenceClasses], tuple[Array, Array]]  # (y, z, classes) → (dy, dz)
 
 
-class Way(NamedTuple):
-    """One place where the gradients are written by hand, and what autograd makes of the same sequences."""
+class Implementation(NamedTuple):
+    """A hand-written implementation of the gradients, and autograd on the same sequences."""
 
     name: str
     by_hand: Gradients
     by_autograd: Gradients
-    lumped: bool = False  # speaks only of tables whose never-right outputs have equal columns
+    lumped: bool = False  # only for tables whose never-right outputs have equal columns
 
 
-def check(evidence: Evidence, *, ways: Sequence[Way] | None = None) -> Claim:
+def check(evidence: Evidence, *, ways: Sequence[Implementation] | None = None) -> Claim:
     """``ways`` replaces the engine and the flow."""
     if evidence.y is None or evidence.y_times is None:
         return STATEMENT.not_applicable("the trajectory holds no y")
@@ -97,8 +97,8 @@ def check(evidence: Evidence, *, ways: Sequence[Way] | None = None) -> Claim:
     t = evidence.t[evidence.y_times]
     name = "dY" if part == 0 else "dz"
     place = f"Y[{row}, {column}]" if part == 0 else f"query {evidence.classes.queries[row]}, token {column}"
-    seen = (t > 0) & (size[w, :, part] > 0).all(-1)  # what a logarithmic plot can show
-    curve = Curve("t", f"‖{name}‖", t[seen], size[w, seen, part, 0], size[w, seen, part, 1], log_y=True)
+    shown = (t > 0) & (size[w, :, part] > 0).all(-1)  # on logarithmic axes
+    curve = Curve("t", f"‖{name}‖", t[shown], size[w, shown, part, 0], size[w, shown, part, 1], log_y=True)
     return STATEMENT.judge(
         quantity=f"norm of {name} of {ways[w].name} against autograd, at t = {t[i]:.4g} "
         f"(the worst of {', '.join(way.name for way in ways)})",
@@ -107,17 +107,17 @@ def check(evidence: Evidence, *, ways: Sequence[Way] | None = None) -> Claim:
         deviation=float(share[w, i, part]),
         tolerance=TOLERANCE,
         failure=f"{ways[w].name}: {name} off by {share[w, i, part]:.2g} of its norm at t = {t[i]:.4g}, most at {place}",
-        curve=curve if seen.any() else None,
+        curve=curve if shown.any() else None,
     )
 
 
-# --- by hand: what simulate and flow do ----------------------------------------------------------------------------
+# --- by hand: simulate and flow -----------------------------------------------------------------------------------
 
 
 def by_engine(y: Array, z: Array, classes: SequenceClasses, plan: Settings = _EXPECTED) -> tuple[Array, Array]:
-    """What one update of the engine moves the tables along, dY (M, M) and dz (Q, M).
+    """The direction of one update of the engine, dY (M, M) and dz (Q, M).
 
-    Without momentum the velocity after an update is the gradient itself, free of what Y and Z would round away.
+    Without momentum the velocity after an update is the gradient itself, without the rounding of Y and Z.
     """
     plan, batches, engine = _engine(y, classes, plan)
     layout, seeds = engine.layout, engine.runs.seed
@@ -143,13 +143,13 @@ def by_flow(y: Array, z: Array, classes: SequenceClasses) -> tuple[Array, Array]
     with torch.inference_mode():
         field.put_y(y)
         field.rates(0, np.zeros(0))
-        field.put_y(np.zeros_like(y))  # then 0 plus once the rates is the rates, nothing rounded away
+        field.put_y(np.zeros_like(y))  # 0 plus the rates is the rates, without rounding
         dz[places.cell_query, places.cell_token] = field.z.rate[0].numpy()
         return field.y(np.ones(1)), dz
 
 
 def _engine(y: Array, classes: SequenceClasses, plan: Settings) -> tuple[Settings, Batches, Engine]:
-    """One run of the general engine, in the coordinates that a run with such a Y is kept in."""
+    """One run of the general engine, in the coordinates of a run with such a Y."""
     model = ModelConfig(init="zero" if _lumps(y, classes) else "uniform")
     plan, runs = replace(plan, model=model), grid(eta_y=1.0, eta_z=1.0).filled()
     layout = make_layout(classes, model, decays=False)
@@ -213,7 +213,7 @@ def _share(error: float, scale: float) -> float:
 
 
 WAYS = (
-    Way("the engine in expectation", by_engine, by_autograd),
-    Way("the engine on sampled sequences", by_engine_sampled, by_autograd_sampled),
-    Way("the flow", by_flow, by_autograd, lumped=True),
+    Implementation("the engine in expectation", by_engine, by_autograd),
+    Implementation("the engine on sampled sequences", by_engine_sampled, by_autograd_sampled),
+    Implementation("the flow", by_flow, by_autograd, lumped=True),
 )

@@ -8,7 +8,7 @@ Counts are sums of T − 1 independent draws, so the deviation falls as 1/√T, 
 
     (T − 1) E‖X^T b − c_n‖² → Σ_l P(l|n) v_l² ‖e_l − c_n‖²,    v_l = e^{z_ml} / Σ_l' P(l'|n) e^{z_ml'}
 
-It is an identity: the law of large numbers leaves independent draws no choice, so a failure would be a bug of ours.
+It is an identity: the law of large numbers holds for independent draws, so a failure would be a bug of ours.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SHORTEST, _LONGEST = 2**6, 2**40  # of the first length
 _FACTORS = 4 ** np.arange(5)  # four times as long is half the deviation
 _CLASSES = 8  # how many classes the sequences are spread over at most
 _SAMPLES, _ROUNDS = 256, 64  # sequences per length and round, and rounds at most
-_ENOUGH = TOLERANCE / 4  # rounds end when the slope is known this well
+_ENOUGH = TOLERANCE / 4  # error of the slope at which rounds end
 _CPU = torch.device("cpu")
 
 Draw = Callable[[TableLayout, int, int, int], yz.CountBatch]
@@ -63,7 +63,7 @@ def check(evidence: Evidence, *, draw: Draw = sequences, seed: int = 0) -> Claim
     """
     classes = evidence.classes
     chosen = np.unique(np.linspace(0, classes.n_classes - 1, min(classes.n_classes, _CLASSES)).astype(int))
-    shown = _some(classes, chosen)
+    shown = _subset(classes, chosen)
     layout = make_layout(shown, ModelConfig(), decays=False)
     z = evidence.z[-1, np.searchsorted(classes.queries, shown.queries)]  # (Q, M)
     c = np.where(layout.slot_p > 0, evidence.attention[-1, chosen[:, None], layout.slots], 0.0)  # (K, S)
@@ -108,7 +108,7 @@ def _fit(layout: TableLayout, z: Array, c: Array, lengths: Array, draw: Draw, se
         batches = [draw(layout, int(length) - 1, start + i, seed) for i, length in enumerate(lengths)]
         samples = np.hstack([samples, [_deviations(layout, z, c, batch) for batch in batches]])  # (lengths, samples)
         mean = samples.mean(1)
-        if not (mean > 0).all():  # sequences that do not differ from their class were not sampled: no slope, no pass
+        if not (mean > 0).all():  # sequences equal to their class were not sampled: no slope
             return np.sqrt(mean), math.nan, math.nan
         error = samples.std(1, ddof=1) / math.sqrt(samples.shape[1])  # of the mean square
         slope, slope_error = float(lever @ np.log(mean)) / 2, float(np.linalg.norm(lever * error / (2 * mean)))
@@ -121,12 +121,12 @@ def _deviations(layout: TableLayout, z: Array, c: Array, batch: yz.CountBatch) -
     """‖X^T b − c_n‖² of each sequence, (B,), with the attention that the engine gives it."""
     y = torch.zeros(1, len(layout.rows), len(layout.columns), dtype=torch.float64)
     tables = yz.Tables.of(layout, _CPU, torch.float64)
-    seen = yz.forward(y, torch.tensor(z)[None, None], batch, tables, ModelConfig())
-    found: Array = ((seen.attention[0].numpy() - c[batch.cls[0].numpy()]) ** 2).sum(-1)
-    return found
+    state = yz.forward(y, torch.tensor(z)[None, None], batch, tables, ModelConfig())
+    distance: Array = ((state.attention[0].numpy() - c[batch.cls[0].numpy()]) ** 2).sum(-1)
+    return distance
 
 
-def _some(classes: SequenceClasses, chosen: Array) -> SequenceClasses:
+def _subset(classes: SequenceClasses, chosen: Array) -> SequenceClasses:
     """Only these classes, each as likely as the others."""
     rows = [classes.support(int(n)) for n in chosen]
     return SequenceClasses.from_support(
@@ -157,5 +157,5 @@ def _least_length(p: Array, v: Array, jump: Array, limit: Array) -> int:
 
 
 def _precision(recorded: Array) -> float:
-    """ε of what was recorded: numbers from single precision are such numbers still."""
+    """ε of the recorded numbers; converted float32 values are recognised."""
     return float(np.finfo(np.float32 if np.array_equal(recorded, recorded.astype(np.float32)) else np.float64).eps)

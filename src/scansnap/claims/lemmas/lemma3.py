@@ -7,13 +7,13 @@ things follow, both judged on the original dynamics (the decoder flow) with F th
 * the gap of the right output to one that is never right is u(t/K) = M h, up to a share Σ_n' |E_nn'| e^{u E_nn'}/M;
 * the whole W differs from the independent rows by a share of at most |λ₁(E)|, "small if λ₁ is small".
 
-The lemma does not say what dropping E costs, so the first share is **ours**: class n' votes in the context of n with
-weight E_nn', for an output whose probability there is e^{u E_nn'}/M.
+The lemma does not quantify the error of dropping E, so the first share is **ours**: class n' votes in the context of n
+with weight E_nn', for an output whose probability there is e^{u E_nn'}/M.
 
-The second is needed because the gap hardly feels E, and early on not at all: all wrong outputs fall alike,
-whichever class is shown. What E does is vote, with weight f_nᵀf_n', for the *other classes'* outputs, and that does
-not go away. (Remark 1 finds a smaller rate (1 − ρ)η_Y for equal cosines ρ. The gap does not show it: the
-derivation takes Σ_n ζ_n over the K classes to be 0, which is so only for M = K.)
+The second is needed because the gap is nearly independent of E, and early on fully: all wrong outputs fall equally,
+whichever class is shown. E adds votes, with weight f_nᵀf_n', for the *other classes'* outputs, and these remain.
+(Remark 1 finds a smaller rate (1 − ρ)η_Y for equal cosines ρ. The gap does not show it: the derivation takes Σ_n ζ_n
+over the K classes to be 0, which is so only for M = K.)
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def check(evidence: Evidence, *, decoder: Decoder = decoder_flow) -> list[Claim]
     classes = evidence.classes
     k, m = classes.n_classes, classes.vocab_size
     if m == 1:
-        why = "with a single output there is nothing to learn"
-        return [statement.not_applicable(why) for statement in STATEMENTS]
+        reason = "with a single output there is nothing to learn"
+        return [statement.not_applicable(reason) for statement in STATEMENTS]
     c = evidence.attention[0]  # (K, M)
     f = (c / np.linalg.norm(c, axis=-1, keepdims=True)).T  # (M, K)
     t = np.geomspace(_FIRST * evidence.t_scan, WINDOW_END * evidence.t_snap, _TIMES)
@@ -73,7 +73,7 @@ def check(evidence: Evidence, *, decoder: Decoder = decoder_flow) -> list[Claim]
 
 
 def gap_share(e: Array, u: Array, vocab_size: int) -> Array:
-    """(n,) what dropping E (K, K) costs the gap at leading order in u: the largest Σ_n' |E_nn'| e^{u E_nn'}/M."""
+    """(n,) the error of the gap without E (K, K), at leading order in u: the largest Σ_n' |E_nn'| e^{u E_nn'}/M."""
     votes = np.abs(e) * np.exp(np.minimum(e * u[:, None, None], 500))  # (n, K, K)
     largest: Array = votes.sum(-1).max(-1) / vocab_size
     return largest
@@ -82,8 +82,8 @@ def gap_share(e: Array, u: Array, vocab_size: int) -> Array:
 def _gap(evidence: Evidence, t: Array, gap: Array, predicted: Array, e: Array) -> Claim:
     assumptions = evidence.select_assumptions("weak overlap", "uniform classes")
     if evidence.classes.vocab_size == evidence.classes.n_classes:
-        why = "every output is some class's next token, so no output is never right and the gap has no meaning"
-        return GAP.not_applicable(why, assumptions)
+        reason = "every output is some class's next token, so no output is never right and the gap has no meaning"
+        return GAP.not_applicable(reason, assumptions)
     error = np.abs(gap / predicted[:, None] - 1)  # (n, K)
     allowed = np.minimum(gap_share(e, predicted, evidence.classes.vocab_size), GAP_CAP) + INTEGRATED  # (n,)
     excess = error / allowed[:, None]

@@ -3,8 +3,8 @@
     ż_m = η_Z Σ_{n ∈ ψ⁻¹(m)} p_n diag(f_n) Σ_{n'≠n} γβ_nn' (f_n f_nᵀ − I) f_n'          (Eq. 10; p_n is ours)
 
 The left side is the exact population field at each recorded state, the right side has the coefficients γβ
-fitted for Theorem 1. The two differ by diag(f_n) times the part of g_n outside the span, here weighed as it acts on
-attention. The sum over the run begins at t = 0, where the record does, and ends with the window of all statements.
+fitted for Theorem 1. The two differ by diag(f_n) times the part of g_n outside the span, weighed by its effect on
+attention. The sum over the run goes from t = 0 to the end of the window of all statements.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RATE = Statement(
     "ż_m = η_Z γ Σ_n p_n diag(f_n) Σ β_nn' (f_n f_nᵀ − I) f_n' at every time",
     alternatives=("memory", "response"),
     kind="dependent",
-    repeats=("theorem-1-span",),  # what is left is diag(f_n) times the rest that is left there, weighed otherwise
+    repeats=("theorem-1-span",),  # the difference is diag(f_n) times the rest there, with other weights
 )
 RUN = Statement(
     "lemma-4-run", "Lemma 4, Eq. 10", "over the run, the attention logits move by what Lemma 4 adds up to",
@@ -32,10 +32,10 @@ RUN = Statement(
 )  # fmt: skip
 STATEMENTS = (RATE, RUN)
 
-# "≫" is read as a factor of MUCH throughout, so what the lemma drops may be this share of what it keeps.
+# "≫" means a factor of MUCH throughout, so the neglected terms may be this share of the others.
 RATE_TOLERANCE = 1 / MUCH
-# Over a run of the flow the same share, at every time. Sampled updates add noise, at first more than the lemma speaks
-# of: an SGD run is judged at its end, and more is allowed.
+# Over a run of the flow the same share, at every time. Sampled updates add noise, which dominates at first: an SGD run
+# is judged at its end, with a larger tolerance.
 RUN_TOLERANCE = {"flow": RATE_TOLERANCE, "sgd": 0.25}
 # What halving the number of recorded times may change in the integral; the error of the full sum is about a third.
 SUM_TOLERANCE = 0.1
@@ -55,23 +55,23 @@ def check(evidence: Evidence) -> list[Claim]:
     """The rate at each time, and its integral against the distance that the logits have gone."""
     assumptions = evidence.select_assumptions()
     times = thinned_window(evidence)
-    why = ""
+    reason = ""
     if evidence.g is None or evidence.z_rate is None:
-        why = "needs the gradients g, that is y at every recorded time"
+        reason = "needs the gradients g, that is y at every recorded time"
     elif not len(times):
-        why = f"no time is recorded between 0 and 10 t₀ = {10 * evidence.t_snap:.3g}"
+        reason = f"no time is recorded between 0 and 10 t₀ = {10 * evidence.t_snap:.3g}"
     elif not overlapping(evidence.classes).any():
-        why = "no two classes share a context token: attention does not move"
+        reason = "no two classes share a context token: attention does not move"
     else:
         scale = evidence.eta_z * np.linalg.norm(evidence.f[times] * evidence.g[times], axis=(1, 2))
         if (_norm(evidence.z_rate[times]) <= STILL * scale).all():
-            why = "attention stands still: the contexts of overlapping classes are the same"
-    if not why:
+            reason = "attention stands still: the contexts of overlapping classes are the same"
+    if not reason:
         fit = decompose(evidence, times)
         if not fit.spare.any():
-            why = "on no context do the f_n' leave a direction free: any gradient is a combination of them"
-    if why:
-        return [statement.not_applicable(why, assumptions) for statement in STATEMENTS]
+            reason = "on no context do the f_n' leave a direction free: any gradient is a combination of them"
+    if reason:
+        return [statement.not_applicable(reason, assumptions) for statement in STATEMENTS]
     return [_rate(evidence, times, fit), _run(evidence)]
 
 
@@ -133,5 +133,4 @@ def _run(evidence: Evidence) -> Claim:
 
 def _norm(rows: Array) -> Array:
     """(n,) Euclidean norm over queries and tokens."""
-    found: Array = np.linalg.norm(rows.reshape(len(rows), -1), axis=1)
-    return found
+    return np.asarray(np.linalg.norm(rows.reshape(len(rows), -1), axis=1))

@@ -44,21 +44,21 @@ _FEWEST = 8
 def check(evidence: Evidence) -> Claim:
     """At every recorded time that has Y."""
     t, y, at = evidence.t, evidence.y, evidence.y_times
-    why = ""
+    reason = ""
     if y is None or at is None or evidence.g is None:
-        why = "needs y, and the gradients g at every recorded time"
+        reason = "needs y, and the gradients g at every recorded time"
     elif evidence.sampled:
-        why = "updates are sampled: the law is one of expected gradients"
+        reason = "updates are sampled: the law is one of expected gradients"
     elif t[0] != 0:
-        why = f"the record begins at t = {t[0]:.4g}, not at 0"
+        reason = f"the record begins at t = {t[0]:.4g}, not at 0"
     elif len(t) < _FEWEST:
-        why = f"fewer than {_FEWEST} times are recorded"
+        reason = f"fewer than {_FEWEST} times are recorded"
     elif evidence.momentum:
-        why = "with momentum no step is a gradient step: the law holds only for small steps"
+        reason = "with momentum no step is a gradient step: the law holds only for small steps"
     elif evidence.source == "sgd" and len(at) < len(t):
-        why = "steps have a size: y is needed at every recorded time"
-    if why or y is None or at is None or evidence.g is None:
-        return LAW.not_applicable(why)
+        reason = "steps have a size: y is needed at every recorded time"
+    if reason or y is None or at is None or evidence.g is None:
+        return LAW.not_applicable(reason)
     return _judge(evidence, y, at)
 
 

@@ -54,17 +54,17 @@ def check(evidence: Evidence) -> list[Claim]:
     end = float(evidence.t[-1]) / evidence.t_snap
     family = find_symmetry(evidence.classes)
     if evidence.source != "flow" or end < LATE:
-        why = (
+        reason = (
             f"late times begin at {LATE:.0e} t₀ of a flow; this record is of {evidence.source} and ends at {end:.3g} t₀"
         )
     elif isinstance(family, str):
-        why = f"it is about symmetric classes, and {family}"
+        reason = f"it is about symmetric classes, and {family}"
     elif evidence.classes.vocab_size * (evidence.classes.n_classes + 1) > _MOST_ENTRIES:
-        why = f"flows without a norm are integrated up to {_MOST_ENTRIES} entries of Y"
+        reason = f"flows without a norm are integrated up to {_MOST_ENTRIES} entries of Y"
     else:
         first, second = companions(evidence.classes, family, evidence.eta_y, evidence.eta_z, float(evidence.t[-1]))
         return [judge_l2(evidence, family), judge_none(*first, evidence.t_snap), judge_fixed(*second, evidence.t_snap)]
-    return [statement.not_applicable(why) for statement in STATEMENTS]
+    return [statement.not_applicable(reason) for statement in STATEMENTS]
 
 
 def companions(

@@ -59,10 +59,10 @@ def check(evidence: Evidence) -> list[Claim]:
     assumed = run_assumptions(evidence)
     ours = predict_path(evidence)
     times = np.array([], dtype=int) if ours is None else judged_times(evidence, ours.t)
-    why = ""
+    reason = ""
     if ours is None or not len(times):
         until = evidence.response.attrs["trusted_until"] / evidence.t_snap
-        why = (
+        reason = (
             f"no time is recorded in {TRANSITION.describe(evidence)} and before {until:.2g} t₀, the end of its validity"
         )
     else:
@@ -70,9 +70,9 @@ def check(evidence: Evidence) -> list[Claim]:
             z = logits_by_seed(evidence, ours.t[1:])
             off = largest_deviation(evidence, z[:, times - 1], ours.z[times], ours.t[times])
             if off is None:
-                why = "the logits do not move"
-    if why or ours is None or off is None:
-        return [statement.not_applicable(why, assumed) for statement in STATEMENTS]
+                reason = "the logits do not move"
+    if reason or ours is None or off is None:
+        return [statement.not_applicable(reason, assumed) for statement in STATEMENTS]
     return [_logits(evidence, ours, z, times, off), _error(evidence, ours, z, times)]
 
 

@@ -2,7 +2,7 @@
 
     g_n = γι_n f_n − Σ_{n'≠n} γβ_nn' f_n' + rest          on the context of class n
 
-γ alone cannot be seen, so γι_n and γβ_nn' are kept.
+γ alone is not observable, so the results are γι_n and γβ_nn'.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from scansnap.claims.evidence import Array, Evidence
 from scansnap.claims.time_windows import TRAINING
 from scansnap.classes import SequenceClasses
 
-# A sign counts beyond this share of the terms that cancel in it. Double precision leaves 1e-16 and the flow 1e-9 of
-# Y, mostly common to those terms; what is measured is f_nᵀf_n'/M of them or more, above 1e-8 for any M in use.
+# A sign is significant beyond this share of the terms that cancel in it. The error is 1e-16 in double precision and
+# 1e-9 of Y in the flow, mostly common to those terms; the measured values are f_nᵀf_n'/M of them or more, above 1e-8
+# for any M.
 ROUNDING = 1e-11
-# Directions in which the unit vectors f_n'/‖f_n'‖ differ by less are one direction: equal classes of the flow agree
-# to 1e-9 or better, and what trained classes differ by is larger.
+# Unit vectors f_n'/‖f_n'‖ that differ by less are one direction: equal classes of the flow agree to 1e-9 or better, and
+# trained classes differ by more.
 RANK = 1e-6
-_DETERMINED = 1e-3  # what may be unseen of the directions that decide about γι_n, relative to them; far above RANK
-_WORK = 3e9  # K³ × context × times; keeps the fit below about ten seconds by looking at fewer times
+_DETERMINED = 1e-3  # unobserved share of the directions that determine γι_n; far above RANK
+_WORK = 3e9  # K³ × context × times; limits the fit to about ten seconds by using fewer times
 
 NO_XI = "ξ_n is 0 or undetermined: no class overlaps with another whose f is not a combination of the others"
 
@@ -42,12 +43,12 @@ class Decomposition:
 
 
 def thinned_window(evidence: Evidence) -> Array:
-    """Indices of the times the theorem is held against (:data:`scansnap.claims.time_windows.TRAINING`), thinned."""
+    """Indices of the times at which the theorem is judged (:data:`scansnap.claims.time_windows.TRAINING`), thinned."""
     return thin(evidence, TRAINING.select(evidence))
 
 
 def thin(evidence: Evidence, times: Array) -> Array:
-    """The first and the last of the times, and between them as many as a large problem allows to look at."""
+    """The first and the last of the times, and as many between them as the size of the problem allows."""
     work = evidence.classes.n_classes**3 * float(evidence.classes.support_sizes.max())
     most = max(8, int(_WORK / work))
     if len(times) <= most:
@@ -64,7 +65,7 @@ def overlapping(classes: SequenceClasses) -> Array:
 
 
 def classes_with_xi(evidence: Evidence, fit: Decomposition) -> Array:
-    """The classes whose ξ_n can be seen: it is 0 without overlap."""
+    """The classes whose ξ_n is observable: it is 0 without overlap."""
     return np.flatnonzero(fit.determined.all(0) & overlapping(evidence.classes).any(1))
 
 
@@ -94,8 +95,8 @@ def decompose(evidence: Evidence, times: Array) -> Decomposition:
 def _fit(f: Array, g: Array, others: Array) -> Decomposition:
     """One class: f_n and g_n (n, S) on its S tokens, and the R classes that overlap with it (n, R, S).
 
-    Least squares by singular values, with f_n taken out first. What is left, P⊥g_n = g_n − f_n f_nᵀg_n, is small
-    (ξ_n/γ ≪ 1) and is all that moves attention; fitting it apart from the large part along f_n keeps its digits.
+    Least squares by singular values, after removing f_n. The rest, P⊥g_n = g_n − f_n f_nᵀg_n, is small (ξ_n/γ ≪ 1) and
+    alone moves attention; fitting it separately from the large part along f_n preserves its precision.
     """
     finite = np.isfinite(f).all(-1) & np.isfinite(g).all(-1) & np.isfinite(others).all((-2, -1))
     f, g = np.where(finite[:, None], f, 0), np.where(finite[:, None], g, 0)
@@ -106,14 +107,14 @@ def _fit(f: Array, g: Array, others: Array) -> Decomposition:
     moving = g - f * fg[:, None]  # P⊥g_n
 
     left, s, right = np.linalg.svd(across, full_matrices=False)  # (n, R, r), (n, r), (n, r, S)
-    kept = s > RANK
-    inverse = np.where(kept, 1 / np.where(kept, s, 1), 0)
+    significant = s > RANK
+    inverse = np.where(significant, 1 / np.where(significant, s, 1), 0)
     b = -(left * (inverse * (right @ moving[..., None])[..., 0])[:, None]).sum(-1)  # (n, R)  of the unit vectors
     rest = moving + (b[..., None] * across).sum(-2)
 
-    seen = left * kept[:, None]
-    unseen = along - (seen * (seen * along[..., None]).sum(-2, keepdims=True)).sum(-1)
-    spare = f.shape[-1] - 1 - kept.sum(-1)
+    observed = left * significant[:, None]
+    unobserved = along - (observed * (observed * along[..., None]).sum(-2, keepdims=True)).sum(-1)
+    spare = f.shape[-1] - 1 - significant.sum(-1)
     noise = np.linalg.norm(rest, axis=-1) / np.sqrt(np.maximum(spare, 1))
     spread = np.sqrt(((left * inverse[:, None]) ** 2).sum(-1))
     known = np.where(finite, 1.0, np.nan)
@@ -125,12 +126,12 @@ def _fit(f: Array, g: Array, others: Array) -> Decomposition:
         across=known * np.linalg.norm(moving, axis=-1),
         rest=known * np.linalg.norm(rest, axis=-1),
         spare=spare,
-        determined=np.linalg.norm(unseen, axis=-1) <= _DETERMINED * np.linalg.norm(along, axis=-1),
+        determined=np.linalg.norm(unobserved, axis=-1) <= _DETERMINED * np.linalg.norm(along, axis=-1),
     )
 
 
 def _unit(vectors: Array, finite: Array) -> tuple[Array, Array]:
-    """Lengths and directions of (n, R, S); 1 and 0 for what has no direction."""
+    """Lengths and directions of (n, R, S); 1 and 0 for vectors without a direction."""
     length = np.linalg.norm(vectors, axis=-1)  # (n, R)
     usable = finite[:, None] & (length > 0)
     length = np.where(usable, length, 1)
@@ -149,7 +150,7 @@ def coefficients(evidence: Evidence, n: int, times: Array) -> tuple[Array, Array
 
 
 def compute_xi(evidence: Evidence, times: Array, fit: Decomposition) -> Array:
-    """ξ_n, (n, K), to the last digits, since its sign is asked.
+    """ξ_n, (n, K), to full precision, since claims are about its sign.
 
     With γι_n of :func:`coefficients`, γι_n f_nl − g_nl = Σ γβ f_n'l on the common tokens, so
 

@@ -95,13 +95,13 @@ XI_SIZE_TOLERANCE = GAMMA_TOLERANCE  # the same factor, 1 + δ₁, stands before
 def check(evidence: Evidence) -> list[Claim]:
     """Span, signs and sizes of the coefficients."""
     times = thinned_window(evidence)
-    why = ""
+    reason = ""
     if evidence.g is None:
-        why = "needs the gradients g, that is y at every recorded time"
+        reason = "needs the gradients g, that is y at every recorded time"
     elif not len(times):
-        why = f"no time is recorded in {TRAINING.describe(evidence)}, t₀ = {evidence.t_snap:.3g}"
-    if why:
-        return [statement.not_applicable(why, evidence.select_assumptions()) for statement in STATEMENTS]
+        reason = f"no time is recorded in {TRAINING.describe(evidence)}, t₀ = {evidence.t_snap:.3g}"
+    if reason:
+        return [statement.not_applicable(reason, evidence.select_assumptions()) for statement in STATEMENTS]
     fit = decompose(evidence, times)
     return [claim(evidence, times, fit) for claim in (_span, _beta, _xi_sign, _xi_size, _gamma_size)]
 
@@ -110,8 +110,8 @@ def _span(evidence: Evidence, times: Array, fit: Decomposition) -> Claim:
     """What of P⊥g_n is outside the span of the f's."""
     assumptions = evidence.select_assumptions()
     if (fit.spare == 0).all():
-        why = "every vector on these contexts is a combination of the f_n: they have no more tokens than that"
-        return SPAN.not_applicable(why, assumptions)
+        reason = "every vector on these contexts is a combination of the f_n: they have no more tokens than that"
+        return SPAN.not_applicable(reason, assumptions)
     acts = ~(fit.across <= ROUNDING * fit.size)  # NaN acts, and fails
     if not acts.any():
         return SPAN.not_applicable("all of g_n lies along f_n: nothing moves attention", assumptions)
@@ -195,8 +195,8 @@ def _xi_size(evidence: Evidence, times: Array, fit: Decomposition) -> Claim:
     said = slack <= XI_SIZE_TOLERANCE * predicted  # NaN is not, unless it is measured
     if not said.any():
         least = float((slack / predicted).min())
-        why = f"what Eq. 89 leaves open, 3/M for each β, is {least:.2g} of the ξ_n that it predicts, or more"
-        return XI_SIZE.not_applicable(why, assumptions)
+        reason = f"what Eq. 89 leaves open, 3/M for each β, is {least:.2g} of the ξ_n that it predicts, or more"
+        return XI_SIZE.not_applicable(reason, assumptions)
     off = np.maximum(np.abs(measured - predicted) - slack, 0) / np.where(said, predicted, 1)
     i, n = index_of_largest(np.where(said, off, -np.inf))
 
@@ -224,11 +224,11 @@ def _gamma_size(evidence: Evidence, times: Array, fit: Decomposition) -> Claim:
     late = np.isin(times, TRANSITION.select(evidence))
     at = np.flatnonzero(fit.determined.all(0))
     if not late.any():
-        why = f"no time is recorded in {TRANSITION.describe(evidence)}, t₀ = {evidence.t_snap:.3g}"
-        return GAMMA.not_applicable(why, assumptions)
+        reason = f"no time is recorded in {TRANSITION.describe(evidence)}, t₀ = {evidence.t_snap:.3g}"
+        return GAMMA.not_applicable(reason, assumptions)
     if not len(at):
-        why = "no a_n is determined: on every context f_n is a combination of the other f_n'"
-        return GAMMA.not_applicable(why, assumptions)
+        reason = "no a_n is determined: on every context f_n is a combination of the other f_n'"
+        return GAMMA.not_applicable(reason, assumptions)
     t, gamma_iota = evidence.t[times][late], fit.gamma_iota[late][:, at]  # (n,), (n, k)
     predicted = np.asarray(gamma(t, eta_y=evidence.eta_y, n_classes=k, vocab_size=m))
     off = np.abs(gamma_iota / predicted[:, None] - 1)

@@ -4,9 +4,9 @@ A distinct token of class n rises, ż_ml = η_Z p_n f_nl² ξ_n > 0 (Eq. 98); a 
 ż_ml = −η_Z Σ p_n (1 − f_nl²) ξ_n < 0 (Eq. 100); several fall in the symmetric case of Corollary 2. In general only
 their sum is bound to fall, since Σ_l ż_ml = 0.
 
-On the flow the sign of ż is looked at in every recorded state. In SGD it is the net change of z over the window that
-counts. Where updates are sampled the change has noise, and ξ_n is so small (O(1/M)) that one run cannot tell the two
-apart: the sign is that of the mean over seeds, as far as a t interval leaves it one.
+On the flow the claim is about the sign of ż in every recorded state, in SGD about the net change of z over the window.
+Sampled updates have noise, and ξ_n is so small (O(1/M)) that one run cannot separate the two: the sign is that of the
+mean over seeds, if a t interval determines it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from scansnap.measure.comparison import sure_signs
 if TYPE_CHECKING:
     from scansnap.claims.ours.path import PredictedPath
 
-OURS = ("memory", "response")  # what may hold where one of these fails
+OURS = ("memory", "response")  # claims of ours that may hold where one of these fails
 RISE = Statement("theorem-2a", "Theorem 2(a)", "every distinct token gains attention: ż_ml > 0",
                  alternatives=("finite-fates", *OURS))  # fmt: skip
 RISE_RATE = Statement(
@@ -48,18 +48,17 @@ SYMMETRIC = Statement(
 )
 STATEMENTS = (RISE, RISE_RATE, FALL, SYMMETRIC)
 
-# An equation of the paper is asked to hold to a tenth, as everywhere here. It need not: Y remembers earlier f, and
-# beside ξ_n, which is a small part of γ (about f_nᵀf_n'/M at first), this memory grows with η_Z/η_Y and t.
+# An equation of the paper must hold to a tenth, as everywhere here. It can fail: Y depends on earlier f, and relative
+# to ξ_n, a small part of γ (about f_nᵀf_n'/M at first), this memory grows with η_Z/η_Y and t.
 RATE_TOLERANCE = 0.1
-# Probabilities that are to be equal in Corollary 2; files and single precision keep this many digits.
+# Tolerance for the equal probabilities of Corollary 2; files and single precision have this many digits.
 EQUAL = 1e-6
-# Of a verdict on sampled runs: the chance that some token is said to move the wrong way although none does.
 
 _NO_GRADIENTS = "needs the gradients g, that is y at every recorded time"
 
 
 def check(evidence: Evidence) -> list[Claim]:
-    """Who rises, how fast, and who falls."""
+    """Which tokens rise, how fast, and which fall."""
     return [_rise(evidence), _rise_rate(evidence), _fall(evidence), _symmetric(evidence)]
 
 
@@ -82,11 +81,11 @@ def _rise_rate(evidence: Evidence) -> Claim:
     if evidence.z_rate is None:
         return RISE_RATE.not_applicable(_NO_GRADIENTS, assumptions)
     if not several:
-        why = "no class that overlaps with another has two distinct tokens to compare"
-        return RISE_RATE.not_applicable(why, assumptions)
+        reason = "no class that overlaps with another has two distinct tokens to compare"
+        return RISE_RATE.not_applicable(reason, assumptions)
     if not len(times):
-        why = f"no time is recorded in {TRAINING.describe(evidence)}, t₀ = {evidence.t_snap:.3g}"
-        return RISE_RATE.not_applicable(why, assumptions)
+        reason = f"no time is recorded in {TRAINING.describe(evidence)}, t₀ = {evidence.t_snap:.3g}"
+        return RISE_RATE.not_applicable(reason, assumptions)
     t = evidence.t[times]
     largest, found = -1.0, None
     for n in several:
@@ -136,8 +135,8 @@ def _symmetric(evidence: Evidence) -> Claim:
     classes = evidence.classes
     assumptions = [*evidence.select_assumptions(), *_symmetry(evidence)]
     if len(classes.common) < 2:
-        why = "there is one common token: Theorem 2(b) speaks of it" if len(classes.common) else "no common tokens"
-        return SYMMETRIC.not_applicable(why, assumptions)
+        reason = "there is one common token: Theorem 2(b) speaks of it" if len(classes.common) else "no common tokens"
+        return SYMMETRIC.not_applicable(reason, assumptions)
     if not any(len(classes.distinct(n)) for n in range(classes.n_classes)):
         return SYMMETRIC.not_applicable("there are no distinct tokens for attention to move to", assumptions)
     pairs = [(evidence.class_query[n], token) for n in range(classes.n_classes) for token in classes.common_of(n)]
@@ -245,13 +244,13 @@ def _to_decide(sure: tuple[Array, Array] | None, n_runs: int) -> str:
     if sure is None:
         return ""
     if n_runs < 2:
-        return "one run with sampled updates cannot tell drift from noise; several seeds at the same rates can"
+        return "one run with sampled updates cannot separate drift from noise; several seeds at the same rates can"
     known = sure[0] | sure[1]
-    return f"of {np.count_nonzero(~known)} of {len(known)} tokens {n_runs} seeds do not tell the sign; more would"
+    return f"{n_runs} seeds leave the sign of {np.count_nonzero(~known)} of {len(known)} tokens open; more would decide"
 
 
 def _noise(evidence: Evidence, times: Array, rows: Array, tokens: Array) -> str:
-    """How far sampling has taken the logits from the population field, in words."""
+    """The distance of the logits from the integrated population field, as text."""
     if evidence.z_rate is None:
         return "noise unknown without y"
     rate = evidence.z_rate[times][:, rows, tokens]
@@ -270,7 +269,7 @@ def _cancelling(evidence: Evidence, times: Array) -> Array:
 
 
 def _moving(classes: SequenceClasses) -> list[int]:
-    """Classes that overlap with another. The others have ξ_n = 0 and stand still, which Assumption 2 rules out."""
+    """Classes that overlap with another. The others have ξ_n = 0 and do not move, which Assumption 2 excludes."""
     return [n for n, row in enumerate(overlapping(classes)) if row.any()]
 
 

@@ -75,14 +75,14 @@ MONOTONE_TOLERANCE = 0.01
 _ROUNDING = 1e-9  # of the largest rate of a query: below it a rate has no sign
 
 
-@np.errstate(all="ignore")  # what is not a number is judged a failure, in Statement.judge
+@np.errstate(all="ignore")  # Statement.judge judges what is not a number a failure
 def check(evidence: Evidence) -> list[Claim]:
     """The identity over all pairs of distinct tokens, the bounds and the monotone growth of the dominant ones."""
     window = TRAINING.select(evidence)
     if len(window) == 0:
         assumed = evidence.select_assumptions()
-        why = f"no time is recorded in {TRAINING.describe(evidence)}, t₀ = {evidence.t_snap:.3g}"
-        return [s.not_applicable(why, assumed) for s in STATEMENTS]
+        reason = f"no time is recorded in {TRAINING.describe(evidence)}, t₀ = {evidence.t_snap:.3g}"
+        return [s.not_applicable(reason, assumed) for s in STATEMENTS]
     return [check_pairs(evidence, window), *_check_dominant(evidence, window)]
 
 
@@ -97,10 +97,10 @@ class _Pair:
     predicted: Array  # ln(1 + r(0) χ)
     log_chi: Array
 
-    def error(self, times: Array, told: float) -> Array:
-        """At each of the times, as a share of the growth reached by then; 0 before that can be told."""
+    def error(self, times: Array, resolution: float) -> Array:
+        """At each of the times, as a share of the growth reached by then; 0 while that is below the resolution."""
         size = np.abs(self.log_chi[times])
-        return np.where(size <= told, 0.0, np.abs(self.measured - self.predicted)[times] / size)
+        return np.where(size <= resolution, 0.0, np.abs(self.measured - self.predicted)[times] / size)
 
 
 def _pairs(evidence: Evidence) -> list[_Pair]:
@@ -132,14 +132,14 @@ def check_pairs(evidence: Evidence, window: Array) -> Claim:
     pairs = _pairs(evidence)
     if not pairs:
         return IDENTITY.not_applicable("no class has two distinct tokens", assumed)
-    told = 2 * evidence.resolution  # ln χ is twice a logit
-    pairs = [p for p in pairs if not np.abs(p.log_chi[window]).max() <= told]
+    resolution = 2 * evidence.resolution  # ln χ is twice a logit
+    pairs = [p for p in pairs if not np.abs(p.log_chi[window]).max() <= resolution]
     if not pairs:
         return IDENTITY.not_applicable("the distinct tokens' logits do not move", assumed)
-    worst = max(pairs, key=lambda p: nan_to_inf(p.error(window, told).max()))
-    error = worst.error(window, told)
+    worst = max(pairs, key=lambda p: nan_to_inf(p.error(window, resolution).max()))
+    error = worst.error(window, resolution)
     at = window[np.argmax(error)]
-    final = max(nan_to_inf(p.error(np.array([-1]), told)[0]) for p in pairs)
+    final = max(nan_to_inf(p.error(np.array([-1]), resolution)[0]) for p in pairs)
     pair = f"token {worst.token} over {worst.other} of class {worst.n}"
     return IDENTITY.judge(
         quantity=f"relative gain r of {pair} at t = {evidence.t[at]:.4g} (worst in {TRAINING.describe(evidence)})",
@@ -187,52 +187,52 @@ class _Dominant:
 
 
 def _check_dominant(evidence: Evidence, window: Array) -> list[Claim]:
-    """Bounds and monotone growth, for the classes that the theorem speaks of."""
-    found, why = [], []
+    """Bounds and monotone growth, for the classes that the theorem is about."""
+    found, reasons = [], []
     for n in range(evidence.classes.n_classes):
         tokens = evidence.classes.distinct(n)
         start = np.sort(evidence.attention[0, n, tokens])
         if len(tokens) == 0:
-            why.append(f"class {n} has no distinct token")
+            reasons.append(f"class {n} has no distinct token")
         elif len(tokens) > 1 and not start[-1] > start[-2]:
-            why.append(f"no distinct token of class {n} dominates: two share the largest attention")
+            reasons.append(f"no distinct token of class {n} dominates: two share the largest attention")
         else:
             token = int(tokens[np.argmax(evidence.attention[0, n, tokens])])
             z = evidence.z[:, evidence.class_query[n], token]
             if np.abs(z - z[0])[window].max() <= evidence.resolution:
-                why.append(f"the dominant token {token} of class {n} does not move")
+                reasons.append(f"the dominant token {token} of class {n} does not move")
             else:
                 f = evidence.f[:, n, token]
                 rising, falling = _rising(evidence, n, window), _falling(evidence, n, window)
                 found.append(_Dominant(n, token, rising, falling, z - z[0], f))
-    # the theorem speaks of classes whose common tokens fall; where there is none, of none, but it is measured
-    meant = [d for d in found if d.falling == 1] or found
-    if not meant:
-        reason = why[0] + (f", and {len(why) - 1} more" if len(why) > 1 else "")
+    # the theorem is about classes whose common tokens fall; if there are none, all are measured
+    judged = [d for d in found if d.falling == 1] or found
+    if not judged:
+        reason = reasons[0] + (f", and {len(reasons) - 1} more" if len(reasons) > 1 else "")
         return [s.not_applicable(reason, evidence.select_assumptions()) for s in (LOWER, UPPER, MONOTONE)]
     fall = Assumption(
         "common tokens fall",
         "ż < 0 for every common token of the class (Theorem 3): share of the recorded times at which it is so",
-        min(d.falling for d in meant), 1.0, all(d.falling == 1 for d in meant),
+        min(d.falling for d in judged), 1.0, all(d.falling == 1 for d in judged),
         "the smallest over the classes judged",
     )  # fmt: skip
     rise = Assumption(
         "distinct tokens rise",
         "Δz ≥ 0 for every distinct token of the class (Theorem 2a): share of the recorded intervals in which it is so",
-        min(d.rising for d in meant), 1.0, all(d.rising == 1 for d in meant),
+        min(d.rising for d in judged), 1.0, all(d.rising == 1 for d in judged),
         "the smallest over the classes judged; what the upper bound needs instead of Theorem 1",
     )  # fmt: skip
     assumed = [*evidence.select_assumptions(), fall]
     return [
-        _lower(evidence, window, meant, assumed), _upper(evidence, window, meant, [rise]),
-        _monotone(evidence, window, meant, assumed),
+        _lower(evidence, window, judged, assumed), _upper(evidence, window, judged, [rise]),
+        _monotone(evidence, window, judged, assumed),
     ]  # fmt: skip
 
 
 def _rising(evidence: Evidence, n: int, window: Array) -> float:
     """How often no distinct token falls from one recorded time to the next, up to the end of the window."""
     z = evidence.z[: window[-1] + 1, evidence.class_query[n]][:, evidence.classes.distinct(n)]
-    return float((~(np.diff(z, axis=0) < 0)).all(-1).mean())  # what is not a number is not excused
+    return float((~(np.diff(z, axis=0) < 0)).all(-1).mean())  # what is not a number counts as falling
 
 
 def _falling(evidence: Evidence, n: int, window: Array) -> float:
@@ -325,7 +325,7 @@ def _monotone(evidence: Evidence, window: Array, dominant: list[_Dominant], assu
     )
 
 
-def _fall(x: Array, times: Array, told: float) -> tuple[float, int, int]:
+def _fall(x: Array, times: Array, resolution: float) -> tuple[float, int, int]:
     """The largest fall below an earlier value as a share of the way up to there, and from when to when.
 
     Where nothing falls, the last two times. A fall that is only rounding is none.
@@ -333,7 +333,7 @@ def _fall(x: Array, times: Array, told: float) -> tuple[float, int, int]:
     x = x[times]
     highest = np.maximum.accumulate(x)
     drop = highest - x
-    share = np.where(drop <= told, 0.0, drop / np.maximum(highest - x[0], told))
+    share = np.where(drop <= resolution, 0.0, drop / np.maximum(highest - x[0], resolution))
     after = int(np.argmax(share)) if not share.max() <= 0 else len(x) - 1
     before = int(np.argmax(x[:after]))
     return float(share[after]), int(times[before]), int(times[after])

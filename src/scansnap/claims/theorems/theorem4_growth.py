@@ -43,11 +43,11 @@ PREMISE_TOLERANCE = 0.25  # relative to 4
 # is half of that for K = 2, and still tells the exponent 4 from 3 and 5.
 GROWTH_TOLERANCE = 0.25  # relative to the prediction
 
-FEWEST = 5  # recorded times without which nothing is fitted
+FEWEST = 5  # recorded times that a fit needs
 
 
 def assumptions(evidence: Evidence) -> list[Assumption]:
-    """What Theorem 4 asks on top of Theorem 1."""
+    """The assumptions of Theorem 4, beyond those of Theorem 1."""
     common, queries = len(evidence.classes.common), len(evidence.classes.queries)
     return [
         *evidence.select_assumptions(),
@@ -66,8 +66,8 @@ def check_premise(evidence: Evidence) -> Claim:
     """Straight lines through ln(ξ_n/γ) and ln(−ż/γ) over z.
 
     γ is measured, as the coefficient of f_n in g_n (γι_n, with ι_n = 1 up to terms that the premise drops), not the
-    closed form: whether the closed form describes γ is Theorem 1's matter, and a slow drift between the two would
-    pass for a slope here, since late z hardly moves.
+    closed form: Theorem 1 tests whether the closed form describes γ, and a slow drift between the two would appear as a
+    slope here, since late z hardly moves.
     """
     assumed = assumptions(evidence)
     unmet = [a for a in assumed[-2:] if not a.met]
@@ -181,7 +181,7 @@ def _integral(t: Array, evidence: Evidence) -> Array:
     return np.asarray(gamma_integral(t, eta_y=evidence.eta_y, eta_z=evidence.eta_z, n_classes=k, vocab_size=m))
 
 
-@np.errstate(all="ignore")  # no ξ_n at all is an infinite C₀
+@np.errstate(all="ignore")  # ξ_n = 0 is an infinite C₀
 def predict(evidence: Evidence, n: int) -> Prediction:
     """C₀ of class n from the recorded times up to t₀′/10, or the first one after it; not positive if B_n falls there.
 

@@ -22,7 +22,7 @@ TIME = Statement(
     alternatives=("memory", "response"),
 )
 
-# The theorem knows the transition as what lies between t₀′ and t₀, which are a factor of two apart.
+# In the theorem the transition lies between t₀′ and t₀, which are a factor of two apart.
 TIME_TOLERANCE = math.log(2)
 
 _SUBSTEPS = 4  # between two recorded times
@@ -32,8 +32,8 @@ def check(evidence: Evidence) -> Claim:
     """Where attention's mean speed in t is greatest (:func:`scansnap.measure.snap_time`, ``t_fastest``), against
     the same estimator on attention that obeys Eqs. 13 and 14, at the same times.
 
-    Where a smooth curve changes its regime is a matter of definition: where the premise is true this one says 0.5 t₀ to
-    0.85 t₀, depending on M and C₀. So like is compared with like, and t₀ itself is told in words.
+    The transition time of a smooth curve depends on its definition: if the premise is true, this one gives 0.5 t₀ to
+    0.85 t₀, depending on M and C₀. So the same estimator is applied to both, and the multiple of t₀ is reported.
     """
     assumed = assumptions(evidence)
     inside = np.flatnonzero(evidence.t <= WINDOW_END * evidence.t_snap)
@@ -45,8 +45,8 @@ def check(evidence: Evidence) -> Claim:
     predictions = [predict(evidence, n) for n in classes_with_distinct]
     bad = [p.n for p in predictions if not (p.c0 > 0 and math.isfinite(p.c0))]
     if bad or not predictions:
-        why = f"class {bad[0]} has no C₀: its ξ_n begins at 0 or below" if bad else "no class has distinct tokens"
-        return TIME.not_applicable(why, assumed)
+        reason = f"class {bad[0]} has no C₀: its ξ_n begins at 0 or below" if bad else "no class has distinct tokens"
+        return TIME.not_applicable(reason, assumed)
     t = evidence.t[inside]
     seen = evidence.attention[None] if evidence.z_seeds is None else evidence.attention_at(evidence.z_seeds)
     found = _snap(t, seen[:, inside], evidence.classes)
@@ -81,7 +81,7 @@ def check(evidence: Evidence) -> Claim:
             ),
         ),
         interval=_interval(found, expected) if evidence.sampled else None,
-        remedy=f"twice the 68% interval of {len(seen)} seeds reaches across the tolerance; more would tell",
+        remedy=f"twice the 68% interval of {len(seen)} seeds exceeds the tolerance; more seeds would decide",
     )  # fmt: skip
 
 
@@ -104,7 +104,7 @@ def _interval(found: xr.Dataset, expected: float) -> tuple[float, float] | None:
 
 
 def premised_attention(evidence: Evidence, predictions: list[Prediction], times: Array) -> Array:
-    """(n, K, M) attention that obeys Eqs. 13 and 14 with the C₀ found, at some of the recorded times from 0 on.
+    """(n, K, M) attention that obeys Eqs. 13 and 14 with the measured C₀, at some of the recorded times from 0 on.
 
     B_n is the closed form; the distinct tokens of a class rise as dz_l = f_l² dB_n (Theorem 2a), its query's common
     ones fall by Σ B_n over the query's classes, in equal parts where there are several. Heun steps along t.
@@ -126,7 +126,7 @@ def premised_attention(evidence: Evidence, predictions: list[Prediction], times:
         c = evidence.attention_at(z)
         return {n: c[n, ids] ** 2 / (c[n] ** 2).sum() for n, ids in distinct.items()}
 
-    kept = [evidence.attention_at(z)]
+    path = [evidence.attention_at(z)]
     for i in range(len(fine) - 1):
         step = {n: b[i + 1] - b[i] for n, b in gained.items()}
         first = rise(z + fallen[i] * falls)
@@ -137,5 +137,5 @@ def premised_attention(evidence: Evidence, predictions: list[Prediction], times:
         for n, ids in distinct.items():
             z[evidence.class_query[n], ids] += step[n] * (first[n] + second[n]) / 2
         if (i + 1) % _SUBSTEPS == 0:
-            kept.append(evidence.attention_at(z + fallen[i + 1] * falls))
-    return np.array(kept)
+            path.append(evidence.attention_at(z + fallen[i + 1] * falls))
+    return np.array(path)
