@@ -14,7 +14,7 @@ from PIL import Image
 OUT = Path(__file__).parents[1] / "explorer"
 WORDS = "#classes=words&eta_y=2&steps=1000&preset=words&right=chain&bar=0:10"
 SMALL = "#classes=syn-small&steps=1000&preset=figure-4"
-MEDIUM = "#classes=syn-medium&classes.n_queries=10&eta_y=2&init=uniform&steps=5000&speed=max&preset=medium-10&flow=off"
+MEDIUM = "#classes=syn-medium&classes.n_queries=10&eta_y=2&init=uniform&steps=2000&speed=max&preset=medium-10&flow=off"
 TEXTBOOK = (
     "#classes=textbook&eta_y=0.9&eta_z=0.02&momentum=0&context=inf&batch_size=null&steps=3000&speed=max&preset=textbook"
 )

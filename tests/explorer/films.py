@@ -1,13 +1,9 @@
 """The film of a run as the page shows it, computed by the package: for tests of what the page says about its runs."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
-from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +12,7 @@ from scansnap.dynamics.engines.batches import Batches
 from scansnap.dynamics.engines.hand_written import Engine
 from scansnap.dynamics.engines.layout import make_layout
 from scansnap.dynamics.engines.trainers import YZMeasurement
-from scansnap.dynamics.state import State, start
+from scansnap.dynamics.state import start
 from scansnap.explorer.setup import read_setup
 from scansnap.measure.growth import GrowthPoint
 
@@ -26,7 +22,7 @@ CPU = torch.device("cpu")
 class Film:
     """Frames at every step to 50, then every 2%, and at ``extra`` steps; ``marks`` change the rates on the way."""
 
-    def __init__(self, setup: dict[str, Any], marks: Sequence[dict[str, Any]] = (), extra: Sequence[int] = ()) -> None:
+    def __init__(self, setup, marks=(), extra=()):
         reading = self.reading = read_setup(setup)
         self.classes, self.settings = reading.classes, reading.settings
         self.layout = make_layout(self.classes, self.settings.model, decays=reading.runs.decays)
@@ -35,7 +31,7 @@ class Film:
         self.steps = np.array(sorted(steps))
         self._run(reading.runs)
 
-    def _run(self, runs: Any) -> None:
+    def _run(self, runs):
         batches = Batches(self.layout, self.settings, np.unique(runs.seed), CPU)
         state = start(self.layout, self.settings, runs.seed, CPU)
         later = {mark["step"]: mark for mark in self.marks}
@@ -53,17 +49,17 @@ class Film:
         names = frames[0].keys()
         self.rows: dict[str, np.ndarray] = {name: np.array([frame[name] for frame in frames]) for name in names}
 
-    def _engine(self, runs: Any) -> Engine:
+    def _engine(self, runs):
         return Engine(self.layout, self.settings, runs, CPU)
 
-    def _frame(self, engine: Engine, batches: Batches, state: State) -> dict[str, np.ndarray]:
+    def _frame(self, engine, batches, state):
         with torch.inference_mode():
             values = YZMeasurement(self.classes, engine, batches)(state, ("attention", "entropy", "loss", "z"))
         found = {name: np.array(values[name][0]) for name in ("attention", "entropy", "loss", "z")}
         return {**found, "z": found["z"].mean(0) if found["z"].ndim == 3 else found["z"]}  # over heads
 
     @cached_property
-    def growth(self) -> np.ndarray:
+    def growth(self):
         """B_n along the frames, (n, K)."""
         query = [list(self.classes.queries).index(m) for m in self.classes.query]
         total = [np.zeros(self.classes.n_classes)]
@@ -76,7 +72,7 @@ class Film:
             total.append(total[-1] + here.since(before))
         return np.array(total)
 
-    def frame_values(self, name: str) -> np.ndarray:
+    def frame_values(self, name):
         """A quantity as the frames of the page have it, (n, size)."""
         layout, model, k = self.layout, self.settings.model, self.classes.n_classes
         if name in ("loss", "entropy"):
@@ -98,7 +94,7 @@ class Film:
             top.append(int(tokens[np.argmax(self.rows["attention"][0, n, tokens])]))
         return 2 * np.stack([z[:, q, t] - z[0, q, t] for q, t in zip(layout.class_query, top, strict=True)], axis=1)
 
-    def at(self, name: str, step: float) -> np.ndarray:
+    def at(self, name, step):
         """A quantity at a step; between two frames, in between, as on the screen."""
         rows = self.growth if name == "growth" else self.rows[name]
         i = int(np.searchsorted(self.steps, step, side="right")) - 1
@@ -107,31 +103,31 @@ class Film:
         share = (step - self.steps[i]) / (self.steps[i + 1] - self.steps[i])
         return np.asarray(rows[i] + share * (rows[i + 1] - rows[i]))
 
-    def attention(self, step: float, n: int) -> dict[int, float]:
+    def attention(self, step, n):
         """Of class n, by the tokens of its context."""
         tokens = self.classes.support(n)[0]
         return dict(zip(tokens.tolist(), self.at("attention", step)[n, tokens].tolist(), strict=True))
 
-    def z(self, step: float, q: int = 0) -> dict[int, float]:
+    def z(self, step, q=0):
         """Of a query, by the tokens of its classes' contexts."""
         query = self.classes.queries[q]
         own = [self.classes.support(n)[0] for n in range(self.classes.n_classes) if self.classes.query[n] == query]
         tokens = np.unique(np.concatenate(own))
         return dict(zip(tokens.tolist(), self.at("z", step)[q, tokens].tolist(), strict=True))
 
-    def common(self, step: float) -> float:
+    def common(self, step):
         """The share of attention on common tokens, mean over classes."""
         return float(self.at("attention", step)[:, self.classes.common].sum(1).mean())
 
-    def entropy(self, step: float) -> float:
+    def entropy(self, step):
         return float(self.at("entropy", step).mean())
 
-    def distinct(self, step: float, n: int) -> np.ndarray:
+    def distinct(self, step, n):
         """Attention of class n on its distinct tokens."""
         return np.asarray(self.at("attention", step)[n, self.classes.distinct(n)])
 
 
-def schedule(steps: int) -> list[int]:
+def schedule(steps):
     """Every step to 50, then every 2%, and the last."""
     out, at = list(range(min(50, steps) + 1)), 50
     while at < steps:

@@ -1,30 +1,24 @@
 """What the page says of classes and of a pasted text, from the package: references for its engine."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 
 from scansnap.checks import InputError
-from scansnap.classes import SequenceClasses
 from scansnap.corpus import passage
-from scansnap.corpus.cooccurrence import Cooccurrence
 from scansnap.explorer.limits import LIMITS
 from scansnap.explorer.page import as_json
 
 SHOWN = 60  # pairs to choose from
 
 
-def offer(text: Any, pairs: Any = None) -> dict[str, Any]:
+def offer(text, pairs=None):
     """``WordsSaid`` of the messages."""
     found = passage.read(text, most=int(LIMITS["text_characters"]))
     refusal, form = "", None
-    chosen: list[tuple[str, str]] = []
+    chosen = []
     try:
         chosen = found.chosen() if pairs is None else passage.checked(pairs)
         counts = found.classes(chosen)
-        forms: list[dict[str, Any]] = [{"text": text, "pairs": chosen}, {"bars": bars(counts)}]
+        forms = [{"text": text, "pairs": chosen}, {"bars": bars(counts)}]
         form = min(forms, key=lambda one: len(as_json(one)))
     except InputError as error:
         refusal = str(error)
@@ -37,7 +31,7 @@ def offer(text: Any, pairs: Any = None) -> dict[str, Any]:
             "pairs": shown, "classes": form, "refusal": refusal}  # fmt: skip
 
 
-def bars(counts: Cooccurrence) -> dict[str, Any]:
+def bars(counts):
     """The counts as weights: the same classes as from the text, to the last bit."""
     rows = []
     for n in range(len(counts.query)):
@@ -49,7 +43,7 @@ def bars(counts: Cooccurrence) -> dict[str, Any]:
     return {"vocab_size": len(counts.words), "words": {str(i): counts.words[i] for i in used}, "classes": rows}
 
 
-def summary(classes: SequenceClasses) -> dict[str, Any]:
+def summary(classes):
     """``Classes`` of the protocol."""
     rows = []
     for n in range(classes.n_classes):
@@ -69,5 +63,5 @@ def summary(classes: SequenceClasses) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _kinds(distinct: np.ndarray) -> list[str]:
+def _kinds(distinct):
     return ["distinct" if d else "common" for d in distinct]

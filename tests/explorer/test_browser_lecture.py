@@ -53,6 +53,10 @@ def test_a_link_to_a_scene_opens_the_tour_there_or_at_the_last(explorer):
         p = explorer(f"#scene={scene}")
         assert p.page.locator(".scene-number", has_text=title).is_visible()
     assert p.get("app.film.run.setup.optimizer") == "adam"
+    p.wait("app.state.state === 'done' && app.pinned?.film.lastStep === 500")
+    common = p.get("[app.film, app.pinned.film].map((film) => film.common(film.length - 1))")
+    assert max(common) < 0.4 < p.get("app.film.common(0)"), "they fall under Adam and under SGD"
+    assert "The common tokens fall as under SGD" in p.text("#panel-tour")
 
 
 def test_the_change_of_scene_4_is_made_in_the_middle_of_its_run(show):

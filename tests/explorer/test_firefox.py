@@ -1,16 +1,11 @@
 """The file in Debian's Firefox, driven over WebDriver BiDi: it opens from disk, computes, and has Python's numbers."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +23,7 @@ DONE = "modules.app.app.state.state === 'done'"
 class Firefox:
     """One headless browser with one tab."""
 
-    def __init__(self, profile: Path) -> None:
+    def __init__(self, profile):
         from websockets.sync.client import connect
 
         words = [FIREFOX, "--headless", "--no-remote", "--profile", profile, "--remote-debugging-port", "0"]
@@ -42,7 +37,7 @@ class Firefox:
         self.call("session.subscribe", events=["log.entryAdded"])
         self.tab = self.call("browsingContext.getTree")["contexts"][0]["context"]
 
-    def call(self, method: str, **params: Any) -> Any:
+    def call(self, method, **params):
         self.number += 1
         self.socket.send(json.dumps({"id": self.number, "method": method, "params": params}))
         while True:
@@ -53,23 +48,23 @@ class Firefox:
                 assert message["type"] == "success", message
                 return message["result"]
 
-    def open(self, address: str) -> None:
+    def open(self, address):
         for url in ("about:blank", address):  # from the same file another fragment would not load it
             self.call("browsingContext.navigate", context=self.tab, url=url, wait="complete")
 
-    def get(self, expression: str) -> Any:
+    def get(self, expression):
         """A value of the page, by way of JSON."""
         asked = f"(async () => JSON.stringify(await ({expression}) ?? null))()"
         found = self.call("script.evaluate", expression=asked, target={"context": self.tab}, awaitPromise=True)
         assert found["type"] == "success", found
         return json.loads(found["result"]["value"])
 
-    def wait(self, condition: str) -> None:
+    def wait(self, condition):
         self.get(
             f"new Promise((done) => {{ const look = () => ({condition}) ? done(1) : setTimeout(look, 50); look(); }})"
         )
 
-    def close(self) -> None:
+    def close(self):
         self.stack.close()
         self.process.terminate()
         self.process.wait(PATIENCE)
@@ -78,12 +73,12 @@ class Firefox:
 
 
 @pytest.fixture(scope="module")
-def firefox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Firefox]:
+def firefox(tmp_path_factory):
     with closing(Firefox(tmp_path_factory.mktemp("profile"))) as browser:
         yield browser
 
 
-def test_the_default_film_has_pythons_numbers(firefox: Firefox, built: str) -> None:
+def test_the_default_film_has_pythons_numbers(firefox, built):
     firefox.open(f"{built}#classes=words&eta_y=2&eta_z=1&momentum=0.9&steps=1000&preset=words")
     firefox.wait(DONE)
     film = Film({**DEFAULT, "dtype": "float64"})
@@ -94,7 +89,7 @@ def test_the_default_film_has_pythons_numbers(firefox: Firefox, built: str) -> N
     assert firefox.complaints == []
 
 
-def test_a_changed_rate_the_flow_and_the_map_come(firefox: Firefox, built: str) -> None:
+def test_a_changed_rate_the_flow_and_the_map_come(firefox, built):
     firefox.open(
         f"{built}#classes=syn-small&steps=60&marks=20:5:0.5&level=theory&context=inf&batch_size=null&momentum=0&flow=on"
     )
@@ -106,7 +101,7 @@ def test_a_changed_rate_the_flow_and_the_map_come(firefox: Firefox, built: str) 
     assert firefox.complaints == []
 
 
-def test_the_lecture_begins_and_a_picture_is_drawn(firefox: Firefox, built: str) -> None:
+def test_the_lecture_begins_and_a_picture_is_drawn(firefox, built):
     firefox.open(f"{built}#classes=syn-small&steps=60")
     firefox.wait(DONE)
     firefox.get("document.querySelector('#lecture-open').click()")

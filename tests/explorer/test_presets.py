@@ -2,7 +2,6 @@
 
 import re
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,11 +17,11 @@ NUMBERS = {"words": ["64", "32"], "figure-4": ["65", "39", "6", "18", "19", "950
 
 
 @cache
-def run(name: str) -> Film:
+def run(name):
     return Film(BY_NAME[name]["setup"], extra=(100, 1000))
 
 
-def leaders(name: str, step: int) -> list[tuple[int, int, float]]:
+def leaders(name, step):
     """Per class: its most frequent distinct token, the distinct token that leads, and the attention of the first."""
     film = run(name)
     out = []
@@ -34,23 +33,23 @@ def leaders(name: str, step: int) -> list[tuple[int, int, float]]:
     return out
 
 
-def common_share(name: str, step: int) -> float:
+def common_share(name, step):
     return run(name).common(step)
 
 
-def said(number: str) -> Any:
+def said(number):
     """A value that rounds to the number as it is written."""
     return pytest.approx(float(number), abs=0.5 * 10.0 ** -len(number.partition(".")[2]))
 
 
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda p: p["name"])
-def test_no_number_stands_untested(preset: dict[str, Any]) -> None:
+def test_no_number_stands_untested(preset):
     """A number added to the words has to be added to a test below as well."""
     assert re.findall(r"\d+(?:\.\d+)?", preset["commentary"]) == NUMBERS[preset["name"]]
     assert preset["question"].endswith("?")
 
 
-def test_six_classes_in_words() -> None:
+def test_six_classes_in_words():
     assert BY_NAME["words"]["setup"] == DEFAULT
     film = run("words")
     classes, words = film.classes, film.classes.words
@@ -66,7 +65,7 @@ def test_six_classes_in_words() -> None:
     assert common_share("words", 1000) == said("0.32")
 
 
-def test_scan_and_snap() -> None:
+def test_scan_and_snap():
     film = run("figure-4")
     assert len(film.classes.common) == 10
     assert [len(film.classes.distinct(n)) for n in range(2)] == [10, 10]
@@ -79,7 +78,7 @@ def test_scan_and_snap() -> None:
     assert np.abs(later - later[0]).max() <= 0.01
 
 
-def test_a_faster_decoder() -> None:
+def test_a_faster_decoder():
     fast, slow = BY_NAME["fast-decoder"]["setup"], BY_NAME["figure-4"]["setup"]
     assert fast == {**slow, "eta_y": 10 * slow["eta_y"]}
     film = run("fast-decoder")
@@ -91,7 +90,7 @@ def test_a_faster_decoder() -> None:
     assert film.entropy(1000) > run("figure-4").entropy(1000) + 0.1, "attention stays broad"
 
 
-def test_adam() -> None:
+def test_adam():
     film = run("adam")
     assert common_share("adam", 0) == said("0.65")
     assert common_share("adam", 500) == said("0.35")
@@ -103,7 +102,7 @@ def test_adam() -> None:
         assert frequent != leading
 
 
-def test_three_queries() -> None:
+def test_three_queries():
     classes = run("medium-3").classes
     assert [list(classes.queries).index(m) for m in classes.query] == [0, 0, 1, 1, 2, 2]
     assert all(set(classes.common) <= set(classes.support(n)[0]) for n in range(6))
@@ -112,7 +111,7 @@ def test_three_queries() -> None:
     assert sum(frequent == leading for frequent, leading, _ in leaders("medium-3", 2000)) == 4
 
 
-def test_ten_queries() -> None:
+def test_ten_queries():
     classes = run("medium-10").classes
     assert (classes.n_classes, len(classes.queries)) == (20, 10)
     assert common_share("medium-10", 0) == said("0.65")
@@ -121,7 +120,7 @@ def test_ten_queries() -> None:
     assert common_share("medium-3", 10) < common_share("medium-10", 10) - 0.05, "it starts later"
 
 
-def test_what_the_theorems_assume() -> None:
+def test_what_the_theorems_assume():
     film, setup = run("textbook"), BY_NAME["textbook"]["setup"]
     assert (len(film.classes.common), len(film.classes.queries)) == (1, 1)
     assumptions = check_assumptions(film.classes, eta_y=setup["eta_y"], eta_z=setup["eta_z"], context=np.inf)
@@ -130,7 +129,7 @@ def test_what_the_theorems_assume() -> None:
     assert 0 < np.abs(film.rows["z"][-1]).max() <= 0.01
 
 
-def test_word_like_frequencies() -> None:
+def test_word_like_frequencies():
     film = run("zipf")
     classes, common = film.classes, film.classes.common
     assert classes.n_classes == 5

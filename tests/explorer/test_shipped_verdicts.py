@@ -13,7 +13,7 @@ ENTRIES = verdicts.load()["entries"]
 AGAIN = "compute them again: python -m scansnap.explorer.verdicts"
 
 
-def test_every_preset_has_its_verdicts_and_they_are_of_this_version() -> None:
+def test_every_preset_has_its_verdicts_and_they_are_of_this_version():
     assert verdicts.load()["version"] == scansnap.__version__, AGAIN
     assert set(ENTRIES) == set(verdicts.settings_to_judge()) >= {preset["name"] for preset in PRESETS}
     for name, setup in verdicts.settings_to_judge().items():
@@ -22,7 +22,7 @@ def test_every_preset_has_its_verdicts_and_they_are_of_this_version() -> None:
 
 
 @pytest.mark.parametrize("name", ["figure-4", "adam"])
-def test_the_verdicts_of_a_preset_are_computed_again(name: str) -> None:
+def test_the_verdicts_of_a_preset_are_computed_again(name):
     again = json.loads(json.dumps(verdicts.entry(verdicts.settings_to_judge()[name])))
     shipped = ENTRIES[name]
     assert again["digest"] == shipped["digest"]
@@ -33,12 +33,12 @@ def test_the_verdicts_of_a_preset_are_computed_again(name: str) -> None:
             assert new[key] == (old[key] if old[key] is None else pytest.approx(old[key], rel=1e-3, abs=1e-6)), AGAIN
 
 
-def test_a_change_of_a_preset_is_noticed() -> None:
+def test_a_change_of_a_preset_is_noticed():
     setup = verdicts.settings_to_judge()["figure-4"]
     assert verdicts.digest({**setup, "eta_y": 1.5}) != ENTRIES["figure-4"]["digest"]
 
 
-def test_where_a_statement_is_said_to_apply_it_does() -> None:
+def test_where_a_statement_is_said_to_apply_it_does():
     for name in verdicts.CHANGES:
         judged = next(
             entry for entry in ENTRIES.values() if entry["digest"] == verdicts.digest(verdicts.setup_for(name))

@@ -1,7 +1,6 @@
 """The tour tells the truth: what its scenes say is counted in the runs they show."""
 
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,14 +16,14 @@ VIEWS = {"attention", "heatmap", "z", "loss", "entropy", "growth", "y", "claims"
 
 
 @cache
-def film(name: str, kind: str = "setup") -> dict[str, np.ndarray]:
+def film(name, kind="setup"):
     """What a scene shows, by quantity; attention of common and distinct tokens apart."""
     scene = BY_NAME[name]
     setup = {"setup": scene["setup"], "try": {**scene["setup"], **scene["try"]}, "overlay": scene["overlay"]}[kind]
     return watch(Film(setup, extra=(20, 100, scene["until"])))
 
 
-def watch(film: Film) -> dict[str, np.ndarray]:
+def watch(film):
     classes, c, z = film.classes, film.rows["attention"], film.rows["z"]
     own = [classes.distinct(n) for n in range(classes.n_classes)]
     return {"step": film.steps, "entropy": film.rows["entropy"].mean(1), "loss": film.rows["loss"],
@@ -33,12 +32,12 @@ def watch(film: Film) -> dict[str, np.ndarray]:
             "z_distinct": np.stack([z[:, n, tokens] for n, tokens in enumerate(own)], axis=1), "z_all": z}  # fmt: skip
 
 
-def at(seen: dict[str, np.ndarray], name: str, step: int) -> Any:
+def at(seen, name, step):
     return seen[name][np.searchsorted(seen["step"], step)]
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda s: s["name"])
-def test_scenes_are_whole(scene: dict[str, Any]) -> None:
+def test_scenes_are_whole(scene):
     for setup in (scene["setup"], {**scene["setup"], **scene["try"]}, scene["overlay"] or scene["setup"]):
         assert read_setup(setup).settings.steps >= scene["until"]
     assert set(scene["watch"]) <= VIEWS
@@ -49,7 +48,7 @@ def test_scenes_are_whole(scene: dict[str, Any]) -> None:
     assert scene["at"] is None or set(scene["try"]) <= {"eta_y", "eta_z"}, "only rates change in mid-run"
 
 
-def test_uniform_start() -> None:
+def test_uniform_start():
     seen = film("uniform")
     assert 0.6 < at(seen, "common", 0) < 0.667, "almost two thirds"
     assert (seen["z_all"] == 0).all(), "attention is frozen"
@@ -57,7 +56,7 @@ def test_uniform_start() -> None:
     np.testing.assert_allclose(seen["distinct"][0, 0], np.linspace(0.1, 1, 10) / 15.5, rtol=1e-5)
 
 
-def test_common_tokens_fall() -> None:
+def test_common_tokens_fall():
     seen = film("suppression")
     assert at(seen, "common", 0) > 0.6
     assert at(seen, "common", 20) < 0.5
@@ -71,7 +70,7 @@ def test_common_tokens_fall() -> None:
     assert (tallest > more["each_common"][0].max(-1)).all()
 
 
-def test_winners_emerge() -> None:
+def test_winners_emerge():
     seen = film("winners")
     assert (seen["distinct"].argmax(-1) == 9).all(), "the most frequent one leads all the time"
     assert seen["entropy"][-1] < seen["entropy"][0] - 0.15
@@ -82,7 +81,7 @@ def test_winners_emerge() -> None:
     assert (equal["distinct"][-1].argmax(-1) != other["distinct"][-1].argmax(-1)).any(), "luck decides"
 
 
-def test_the_snap() -> None:
+def test_the_snap():
     seen = film("snap")
     first = abs(at(seen, "entropy", 100) - seen["entropy"][0])
     assert abs(at(seen, "entropy", 50) - seen["entropy"][0]) > 0.9 * first
@@ -99,7 +98,7 @@ def test_the_snap() -> None:
     assert 2 < moved[1] / moved[0] < 4, "about three times as fast"
 
 
-def test_a_faster_decoder_is_less_sparse() -> None:
+def test_a_faster_decoder_is_less_sparse():
     fast, slow = film("ratio"), film("ratio", "overlay")
     assert fast["entropy"][-1] > slow["entropy"][-1] + 0.1
     assert at(fast, "loss", 5) < at(slow, "loss", 5), "it explains the data sooner"
@@ -107,7 +106,7 @@ def test_a_faster_decoder_is_less_sparse() -> None:
     assert abs(same_ratio["entropy"][-1] - fast["entropy"][-1]) < 0.05, "mostly the ratio"
 
 
-def test_adam_levels_what_sgd_sharpens() -> None:
+def test_adam_levels_what_sgd_sharpens():
     adam, sgd = film("adam"), film("adam", "overlay")
     scene = BY_NAME["adam"]
     assert f"from {adam['common'][0]:.0%} of the attention to {adam['common'][-1]:.0%}" in scene["commentary"]

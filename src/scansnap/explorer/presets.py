@@ -63,7 +63,7 @@ PRESETS: tuple[dict[str, Any], ...] = (
         "commentary": "Ten queries, from random initial values as in Figure 6. The scan starts later: after ten steps "
         "the common tokens still have 64% of the attention, after 65% at the start; after fifty they have 30%.",
         "setup": {"classes": {"preset": "syn-medium", "n_queries": 10}, "eta_y": 2.0, "eta_z": 1.0, "momentum": 0.9,
-                  "init": "uniform", "steps": 5000},
+                  "init": "uniform", "steps": 2000},
     },
     {
         "name": "textbook",

@@ -1,19 +1,14 @@
 """The page's engine, asked from Python: one call of node answers many questions."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import scansnap
-from scansnap.classes import SequenceClasses
 from scansnap.explorer.declared import declared
 from scansnap.explorer.page import as_json
 
@@ -25,12 +20,12 @@ needs_node = pytest.mark.skipif(NODE is None, reason="NO NODE: the page's engine
 class Refused(Exception):
     """The engine's InputError."""
 
-    def __init__(self, field: str, message: str) -> None:
+    def __init__(self, field, message):
         super().__init__(message)
         self.field = field
 
 
-def answers(questions: Sequence[dict[str, Any]]) -> list[Any]:
+def answers(questions):
     """The engine's answer to each question, or the Refused that it gave."""
     assert NODE is not None
     with tempfile.TemporaryDirectory() as folder:
@@ -45,13 +40,13 @@ def answers(questions: Sequence[dict[str, Any]]) -> list[Any]:
         ]
 
 
-def answer(**question: Any) -> Any:
+def answer(**question):
     """The engine's answer to one question."""
     (found,) = answers([question])
     return found
 
 
-def spelled_out(classes: SequenceClasses) -> dict[str, Any]:
+def spelled_out(classes):
     """Classes as the tables that the engine reads: the same numbers to the last bit."""
     rows = [classes.support(n) for n in range(classes.n_classes)]
     return {

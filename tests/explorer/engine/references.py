@@ -1,25 +1,19 @@
 """What the page shows beside a run, from the package: the references that the engine is compared with."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, replace
-from typing import Any
 
 import numpy as np
-import xarray as xr
 
 from scansnap.claims.assumptions import check_assumptions, overlap_matrix
 from scansnap.claims.evidence import from_trajectory
 from scansnap.claims.time_windows import WINDOW_END
-from scansnap.classes import SequenceClasses
-from scansnap.dynamics.engines.layout import TableLayout, make_layout
+from scansnap.dynamics.engines.layout import make_layout
 from scansnap.dynamics.flow.integrate import flow
 from scansnap.dynamics.response.solve import response
 from scansnap.dynamics.simulate import simulate
 from scansnap.explorer.controls import BY_NAME
 from scansnap.explorer.limits import LIMITS
-from scansnap.explorer.setup import SetupReading
 from scansnap.measure.entropy import masked_entropy
 from scansnap.runs import grid as run_grid
 from scansnap.theory import gamma, growth, t_scan, t_snap
@@ -32,18 +26,18 @@ CLOCK = (
 _SMALLEST = 1e-12  # of 1/C₀: below it the closed forms have nothing to say
 
 
-def layout_of(reading: SetupReading) -> TableLayout:
+def layout_of(reading):
     return make_layout(reading.classes, reading.settings.model, decays=reading.runs.decays)
 
 
-def query_tokens(layout: TableLayout) -> list[np.ndarray]:
+def query_tokens(layout):
     """For each query the tokens that its classes attend to, ascending."""
     own = [layout.slots[n, : layout.n_slots[n]] for n in range(len(layout.slots))]
     return [np.unique(np.concatenate([own[n] for n in np.flatnonzero(layout.class_query == q)]))
             for q in range(len(layout.queries))]  # fmt: skip
 
 
-def frame_layout(reading: SetupReading) -> dict[str, Any]:
+def frame_layout(reading):
     """Where the numbers of a frame are."""
     layout, k = layout_of(reading), reading.classes.n_classes
     tokens = query_tokens(layout)
@@ -59,7 +53,7 @@ def frame_layout(reading: SetupReading) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def is_too_large(reading: SetupReading) -> bool:
+def is_too_large(reading):
     """Whether a set-up is beyond what a page computes: numbers in a frame, products in a step."""
     layout, settings = layout_of(reading), reading.settings
     rows, columns, heads = len(layout.rows), len(layout.columns), settings.model.heads
@@ -75,13 +69,13 @@ def is_too_large(reading: SetupReading) -> bool:
     return work + muon > LIMITS["step_products"] or frame_layout(reading)["floats"] > LIMITS["frame_floats"]
 
 
-def effective_rates(reading: SetupReading) -> tuple[float, float]:
+def effective_rates(reading):
     """η_Y and η_Z with momentum counted in."""
     boost = 1 / (1 - float(reading.runs.momentum[0]))
     return float(reading.runs.eta_y[0]) * boost, float(reading.runs.eta_z[0]) * boost
 
 
-def why_not(reading: SetupReading, failed_step: int | None = None) -> str:
+def why_not(reading, failed_step=None):
     """Why the theory does not speak of this run; empty where it does."""
     runs = reading.runs
     eta_y, eta_z = float(runs.eta_y[0]), float(runs.eta_z[0])
@@ -92,7 +86,7 @@ def why_not(reading: SetupReading, failed_step: int | None = None) -> str:
     )
 
 
-def theory(reading: SetupReading) -> dict[str, Any]:
+def theory(reading):
     """``Theory`` of the protocol."""
     eta_y, eta_z = effective_rates(reading)
     size = {"n_classes": reading.classes.n_classes, "vocab_size": reading.classes.vocab_size}
@@ -116,7 +110,7 @@ def theory(reading: SetupReading) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def c0_of(classes: SequenceClasses) -> float | None:
+def c0_of(classes):
     """C₀ from the overlaps at Z = 0: 1/C₀ = mean of Σ_{n'≠n} (f_nᵀf_n')²; None where classes do not overlap."""
     overlap = overlap_matrix(classes)
     np.fill_diagonal(overlap, 0.0)
@@ -124,18 +118,18 @@ def c0_of(classes: SequenceClasses) -> float | None:
     return 1 / inverse if inverse > _SMALLEST else None
 
 
-def dominant_share(classes: SequenceClasses, n: int) -> float | None:
+def dominant_share(classes, n):
     """f_nl₀(0) of the class's dominant distinct token at Z = 0."""
     tokens, p = classes.support(n)
     own = np.isin(tokens, classes.distinct(n))
     return float(p[own].max() / np.linalg.norm(p)) if own.any() else None
 
 
-def curves(reading: SetupReading, last: int, points: int = 200, c0: float | None = None) -> dict[str, Any]:
+def curves(reading, last, points=200, c0=None):
     """The closed forms on a grid of steps from 0 to ``last``, dense at the start."""
     eta_y, eta_z = effective_rates(reading)
     k, m = reading.classes.n_classes, reading.classes.vocab_size
-    size: dict[str, Any] = {"n_classes": k, "vocab_size": m}
+    size = {"n_classes": k, "vocab_size": m}
     constant = c0_of(reading.classes) if c0 is None else c0
     t = grid(last, points)
     b = np.zeros((k, len(t)))
@@ -152,13 +146,13 @@ def curves(reading: SetupReading, last: int, points: int = 200, c0: float | None
     }  # fmt: skip
 
 
-def grid(last: int, points: int) -> np.ndarray:
+def grid(last, points):
     """Half of the points evenly, half evenly in log t: smooth on either axis."""
     even = np.linspace(0, last, max(2, points // 2))
     return np.unique(np.concatenate([even, np.geomspace(min(0.1, last / 2), last, max(2, points - len(even)))]))
 
 
-def overlay(reading: SetupReading, last: int, points: int, by: str = "flow") -> dict[str, Any]:
+def overlay(reading, last, points, by="flow"):
     """The flow or the response at the effective rates, in the layout of the frames."""
     data = _response(reading, last, points) if by == "response" else _flow(reading, last, points)
     layout = layout_of(reading)
@@ -180,13 +174,13 @@ def overlay(reading: SetupReading, last: int, points: int, by: str = "flow") -> 
     }  # fmt: skip
 
 
-def _flow(reading: SetupReading, last: int, points: int) -> xr.Dataset:
+def _flow(reading, last, points):
     eta_y, eta_z = effective_rates(reading)
     data = flow(reading.classes, eta_y=eta_y, eta_z=eta_z, t=grid(last, points), rtol=1e-6, atol=1e-9, device="cpu")
     return data.assign(growth=(("t", "seq_class"), from_trajectory(data, reading.classes).measured_growth))
 
 
-def _response(reading: SetupReading, last: int, points: int) -> xr.Dataset:
+def _response(reading, last, points):
     """Up to where it is trusted; it has no loss, and the entropy is that of its attention."""
     eta_y, eta_z = effective_rates(reading)
     data = response(reading.classes, eta_y, eta_z, grid(last, points), stop=1.0, variables=("z", "attention", "growth"))
@@ -198,7 +192,7 @@ def _response(reading: SetupReading, last: int, points: int) -> xr.Dataset:
     return data.assign(entropy=(("t", "seq_class"), entropy), loss=("t", np.full(len(entropy), np.nan)))
 
 
-def axis(name: str) -> np.ndarray:
+def axis(name):
     """The rates of one side of the map."""
     page = BY_NAME[name].page
     assert page.low is not None
@@ -206,7 +200,7 @@ def axis(name: str) -> np.ndarray:
     return np.array([float(f"{rate:.3g}") for rate in np.geomspace(page.low, page.high, 9)])
 
 
-def rate_map(reading: SetupReading) -> np.ndarray:
+def rate_map(reading):
     """The share of attention on common tokens at the last step, (9, 9)."""
     runs, last, classes = reading.runs, reading.settings.steps, reading.classes
     rest = {name: float(getattr(runs, name)[0]) for name in ("momentum", "weight_decay")}

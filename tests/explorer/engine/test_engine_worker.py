@@ -3,7 +3,6 @@
 import json
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 from page_engine import FOLDER, NODE, answer, needs_node
@@ -17,7 +16,7 @@ pytestmark = needs_node
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def said(tmp_path_factory):
     assert NODE is not None
     folder = tmp_path_factory.mktemp("worker")
     (folder / "worker.js").write_text(bundle(STATIC / "js", "engine/worker"), encoding="utf-8")
@@ -26,16 +25,15 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     call = [NODE, script, FOLDER, folder / "worker.js", folder / "declared.json"]
     done = subprocess.run(call, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return json.loads(done.stdout)
 
 
-def test_the_newest_request_wins(said: dict[str, Any]) -> None:
+def test_the_newest_request_wins(said):
     assert said["older"]["kind"] == "cancelled"
     assert said["newer"]["answer"] == {"step": 300, "failed_step": None}
 
 
-def test_frames_come_as_they_are_computed(said: dict[str, Any]) -> None:
+def test_frames_come_as_they_are_computed(said):
     newer = said["newer"]
     assert newer["types"][0] == "about"
     assert newer["types"].count("frames") > 1
@@ -45,21 +43,21 @@ def test_frames_come_as_they_are_computed(said: dict[str, Any]) -> None:
     assert newer["values"] == film["values"]
 
 
-def test_lanes_do_not_wait_for_each_other(said: dict[str, Any]) -> None:
+def test_lanes_do_not_wait_for_each_other(said):
     assert said["beside"]["answer"]["step"] == 20
     assert said["flow"]["answer"]["t"][-1] == 100
 
 
-def test_a_request_can_be_cancelled(said: dict[str, Any]) -> None:
+def test_a_request_can_be_cancelled(said):
     assert said["aborted"]["kind"] == "cancelled"
     assert "frames" in said["aborted"]["types"]
 
 
-def test_refusals_name_the_control(said: dict[str, Any]) -> None:
+def test_refusals_name_the_control(said):
     assert (said["refused"]["kind"], said["refused"]["field"]) == ("refused", "eta_y")
     assert (said["unknown"]["kind"], said["unknown"]["field"]) == ("refused", "request")
 
 
-def test_the_map_is_filled_bit_by_bit(said: dict[str, Any]) -> None:
+def test_the_map_is_filled_bit_by_bit(said):
     assert sum(said["cells"]) == 81
     assert len(said["cells"]) > 10
