@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 # Only our own imports are refused: the standard library has other ways on a system without them, and takes those there
 PROGRAM = """
 import builtins, importlib, pkgutil, sys
@@ -37,6 +39,7 @@ print(*sorted(set(refused)))
 """
 
 
+@pytest.mark.integration
 def test_everything_imports_without_the_modules_of_posix(tmp_path) -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -49,7 +49,7 @@ def at_thresholds(rng: np.random.Generator, seeds: int, gap: bool) -> list[dict]
     return cells
 
 
-@pytest.mark.parametrize("gap", [False, True])
+@pytest.mark.parametrize("gap", [False, pytest.param(True, marks=pytest.mark.integration)])
 def test_of_a_table_at_its_thresholds_hardly_ever_an_entry_is_decided(gap: bool) -> None:
     """142 cells, 3 seeds: some entry holds, and some fails, in at most 5% of such tables."""
     rng, tables = np.random.default_rng(5), 120

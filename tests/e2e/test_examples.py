@@ -101,6 +101,7 @@ def written(tmp_path):
     return run
 
 
+@pytest.mark.integration
 def test_probe_in_a_loop(written, tmp_path: Path) -> None:
     said = written("probe_loop.py", "probe.zarr", "probe.html")
     start, end = map(float, re.findall(r"\d\.\d+", said))

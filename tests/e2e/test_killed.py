@@ -188,7 +188,7 @@ def kill_and_resume(
 TARGETS = ["a.zarr", "a.nc", "m.safetensors", "s.zarr"]
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", [*TARGETS[:3], pytest.param("s.zarr", marks=pytest.mark.integration)])
 def test_killed_anywhere_and_resumed_there_is_nothing_but_the_result(
     server: Server, tmp_path: Path, target: str
 ) -> None:

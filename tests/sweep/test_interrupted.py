@@ -81,7 +81,13 @@ def whole(tmp_path_factory):
     return contents(folder / "s.zarr")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "SIGKILL"])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGINT, id="Ctrl-C", marks=pytest.mark.integration),
+        pytest.param(signal.SIGKILL, id="SIGKILL"),
+    ],
+)
 def test_ended_in_the_middle_and_resumed_it_is_the_same_store(tmp_path, whole, number):
     write(tmp_path, LONG)
     store = tmp_path / "s.zarr"

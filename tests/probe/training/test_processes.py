@@ -12,7 +12,10 @@ import torch.multiprocessing as mp
 import two_processes
 from tiny_models import differing
 
-pytestmark = pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="torch without gloo")
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="torch without gloo"),
+]
 
 
 @pytest.fixture(scope="module")
