@@ -38,21 +38,21 @@ def evaluate(
         tokens, size = encode_blocks(trained.vocabulary, source.blocks(split))
         if len(tokens) < 2:
             raise InputError("--data", source.where[split], "a text of at least two words")
-        found = {"model": str(model), "corpus": source.title, "split": split,
+        result = {"model": str(model), "corpus": source.title, "split": split,
                  **measure(trained.model, tokens, mass=mass, progress=progress)}  # fmt: skip
-        found |= {"perplexity_per_word": size.per_word(found["perplexity"]), "unknown": size.unknown / size.words,
-                  "bits_per_character": size.bits_per_character(found["perplexity"])}  # fmt: skip
+        result |= {"perplexity_per_word": size.per_word(result["perplexity"]), "unknown": size.unknown / size.words,
+                  "bits_per_character": size.bits_per_character(result["perplexity"])}  # fmt: skip
     if as_json:
-        print_json(found)
+        print_json(result)
         return 0
     took = time.monotonic() - began
     out.print(f"{trained.title}; {source.title}, {split} ({len(tokens):,} tokens, {took:.1f} s)", markup=False)
-    out.print(f"perplexity {found['perplexity']:.2f} per token, {found['perplexity_per_word']:.2f} per word; "
-              f"{found['bits_per_character']:.3f} bits per character "
-              f"({100 * found['unknown']:.1f}% of the words are <unk>)", markup=False)  # fmt: skip
-    layers = zip(found["entropy"], found["share_needed"], found["keys_needed"], strict=True)
+    out.print(f"perplexity {result['perplexity']:.2f} per token, {result['perplexity_per_word']:.2f} per word; "
+              f"{result['bits_per_character']:.3f} bits per character "
+              f"({100 * result['unknown']:.1f}% of the words are <unk>)", markup=False)  # fmt: skip
+    layers = zip(result["entropy"], result["share_needed"], result["keys_needed"], strict=True)
     for layer, (h, share, keys) in enumerate(layers, 1):
         out.print(f"layer {layer}: attention entropy {h:.2f} nats; {100 * mass:g}% of it on {100 * share:.0f}% of the "
                   f"keys ({keys:.1f})")  # fmt: skip
-    out.print(f"perplexity with those keys only {found['perplexity_sparse']:.2f}")
+    out.print(f"perplexity with those keys only {result['perplexity_sparse']:.2f}")
     return 0

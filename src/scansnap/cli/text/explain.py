@@ -34,34 +34,35 @@ def explain(
     if figure is not None:
         check_output("--figure", figure, *PICTURES)
     trained = opened(model, device)
-    found = ask(trained.model, trained.vocabulary, query, context, top=top)
+    answer = ask(trained.model, trained.vocabulary, query, context, top=top)
     if figure is not None:
         refuse_existing("--figure", figure, overwrite)
     if as_json:
-        print_json(asdict(found))
+        print_json(asdict(answer))
     else:
         out.print(f"{trained.title}", style="dim")
         table = Table(box=None, pad_edge=False, header_style="bold")
         each = "in context" if context is not None else "per 1000"
         for name in (f"“{query}” attends to", "z", "attention", each, "votes for"):
             table.add_column(escape(name), justify="left" if name[0] in "“v" else "right", no_wrap=name != "votes for")
-        for one in found.attended:
-            votes = ", ".join(f"{word} {vote:+.1f}" for word, vote in one.votes)
-            table.add_row(escape(one.word), f"{one.z:+.2f}", f"{one.attention:.3f}", f"{one.count:.3g}", escape(votes))
+        for token in answer.attended:
+            votes = ", ".join(f"{word} {vote:+.1f}" for word, vote in token.votes)
+            numbers = f"{token.z:+.2f}", f"{token.attention:.3f}", f"{token.count:.3g}"
+            table.add_row(escape(token.word), *numbers, escape(votes))
         out.print(table)
-        if found.own:
-            out.print(f"“{query}” itself votes for " + ", ".join(f"{word} {vote:+.1f}" for word, vote in found.own),
+        if answer.own:
+            out.print(f"“{query}” itself votes for " + ", ".join(f"{word} {vote:+.1f}" for word, vote in answer.own),
                       markup=False)  # fmt: skip
-        guesses = ", ".join(f"{word} {100 * p:.1f}%" for word, p in found.predicted[:6])
+        guesses = ", ".join(f"{word} {100 * p:.1f}%" for word, p in answer.predicted[:6])
         out.print(f"next: {guesses}", markup=False)
-        out.print(f"attention entropy {found.entropy:.2f} nats; {found.uniform_entropy:.2f} before training")
-        if not found.exact:
+        out.print(f"attention entropy {answer.entropy:.2f} nats; {answer.uniform_entropy:.2f} before training")
+        if not answer.exact:
             out.print("[dim]From the tables that its weights imply, without residual, norms and positions.[/]")
     if figure is not None:
         from scansnap.plots import explanation
         from scansnap.plots.style import save_figure
 
-        save_figure(explanation.draw(found), figure)
+        save_figure(explanation.draw(answer), figure)
         if not as_json:
             out.print(f"figure {figure}", markup=False)
     return 0

@@ -79,31 +79,33 @@ def predict(
     settings = _predictable_settings(given, corpus.vocab_size, where)
     words = corpus.vocabulary
     marks = (words.unk, words.eos)
-    asked = [words.id(word) for word in query] if query else [i for i in range(len(words)) if i not in marks][:QUERIES]
+    frequent = [i for i in range(len(words)) if i not in marks][:QUERIES]
+    query_ids = [words.id(word) for word in query] if query else frequent
     err.print(repr(corpus), style="dim", markup=False)
     try:
         with progress_bar("training with uniform attention") as progress:
             untrained = YZTransformer(settings, where, uniform_attention=True)
-            found = train_uniform(untrained, corpus.train, plan, queries=asked, vocabulary=words, snapshots=at or [],
-                                  checkpoint=target, resume=resume, overwrite=overwrite, progress=progress)  # fmt: skip
+            result = train_uniform(untrained, corpus.train, plan, queries=query_ids, vocabulary=words,
+                                   snapshots=at or [], checkpoint=target, resume=resume, overwrite=overwrite,
+                                   progress=progress)  # fmt: skip
     except Interrupted as interrupted:
         done = interrupted.partial
         err.print(f"Stopped after {done.step} of {done.steps} steps. Continue with the same command and --resume.")
         return 130
-    done = found.training
+    done = result.training
     if done.failed_step is not None:
         err.print(f"The loss became infinite at step {done.failed_step}: try smaller rates.", markup=False)
         return 1
     speed = round(done.tokens_per_second)
     if as_json:
         print_json({"model": str(target), "corpus": corpus.title, "vocab_size": corpus.vocab_size, "steps": done.step,
-                  "tokens_per_second": speed, "predicted": _told(found, words, top)})  # fmt: skip
+                  "tokens_per_second": speed, "predicted": _predicted_words(result, words, top)})  # fmt: skip
         return 0
     out.print(f"{done.step} steps on {corpus.title} in {done.seconds:.1f} s, {speed:,} tokens/s", markup=False)
     table = new_table("query", "step", "will attend most to, of the words often before it", right=("step",))
-    for one in _told(found, words, top):
-        named = " ".join(word for word, _ in one["words"]) or "(no word occurs often enough before it)"
-        table.add_row(escape(one["query"]), f"{one['step']:,}", escape(named))
+    for prediction in _predicted_words(result, words, top):
+        named = " ".join(word for word, _ in prediction["words"]) or "(no word occurs often enough before it)"
+        table.add_row(escape(prediction["query"]), f"{prediction['step']:,}", escape(named))
     out.print(table)
     out.print(f"prediction {target}", markup=False)
     return 0
@@ -119,11 +121,11 @@ def _predictable_settings(given: dict[str, Any], vocab_size: int, device: str) -
     return made
 
 
-def _told(found: AttentionPrediction, vocabulary: Vocabulary, top: int) -> list[dict[str, Any]]:
+def _predicted_words(result: AttentionPrediction, vocabulary: Vocabulary, top: int) -> list[dict[str, Any]]:
     """For each query and step the words with their predicted logits."""
-    told = []
-    for row, query in enumerate(found.queries.tolist()):
-        for step, z in sorted(found.z.items()):
-            words = [(vocabulary.words[i], float(z[row, i])) for i in found.words(query, step, top=top).tolist()]
-            told.append({"query": vocabulary.words[query], "step": step, "words": words})
-    return told
+    rows = []
+    for row, query in enumerate(result.queries.tolist()):
+        for step, z in sorted(result.z.items()):
+            words = [(vocabulary.words[i], float(z[row, i])) for i in result.words(query, step, top=top).tolist()]
+            rows.append({"query": vocabulary.words[query], "step": step, "words": words})
+    return rows

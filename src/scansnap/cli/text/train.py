@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from scansnap.text.distributed import World
     from scansnap.text.model import LanguageModel
 
-SNAPSHOT_TOKENS = 3500  # of the validation text, looked at again and again during training
+SNAPSHOT_TOKENS = 3500  # of the validation text, measured during training
 KINDS: dict[str, type[TextSettings]] = {"yz": YZSettings, "transformer": TransformerSettings}
 TITLES = {"yz": "YZ", "transformer": "Transformer"}
 # defaults of the command that are not those of the settings, as :func:`model_settings` sets them
@@ -39,28 +39,29 @@ HERE = {
 
 
 def model_specs() -> dict[str, SettingSpec]:
-    """Options for the settings of both kinds of model; one that means different things says so."""
+    """Options for the settings of both kinds of model; the help of a shared name tells them apart."""
     each = {kind: {name: replace(one, default=HERE[kind].get(name, one.default))
                    for name, one in settings_of(place).items() if name != "vocab_size"}
             for kind, place in KINDS.items()}  # fmt: skip
-    found: dict[str, SettingSpec] = {}
-    for kind, knobs in each.items():
-        for name, one in knobs.items():
-            told = replace(one, help=f"{TITLES[kind]}: {one.help}")
-            if name not in found:
-                found[name] = one if all(one == others.get(name) for others in each.values()) else told
-            elif found[name] != one:
-                both = f"{found[name].help} [{found[name].summary}] {told.help}"
-                found[name] = SettingSpec(both, accepts=one.expected, name=name, kind="text", default=one.default)
-    return found
+    options: dict[str, SettingSpec] = {}
+    for kind, specs in each.items():
+        for name, spec in specs.items():
+            of_kind = replace(spec, help=f"{TITLES[kind]}: {spec.help}")
+            if name not in options:
+                options[name] = spec if all(spec == others.get(name) for others in each.values()) else of_kind
+            elif options[name] != spec:
+                help_text = f"{options[name].help} [{options[name].summary}] {of_kind.help}"
+                options[name] = SettingSpec(
+                    help_text, accepts=spec.expected, name=name, kind="text", default=spec.default
+                )
+    return options
 
 
 def training_specs() -> dict[str, SettingSpec]:
     """Options for the length of a training and its windows; the model's seed shuffles unless another is given."""
-    told = {"epochs": "1, without steps", "shuffle": "the seed of the model"}
-    return {
-        name: replace(one, default=told.get(name, one.default)) for name, one in settings_of(TrainingSettings).items()
-    }
+    defaults = {"epochs": "1, without steps", "shuffle": "the seed of the model"}
+    specs = settings_of(TrainingSettings)
+    return {name: replace(spec, default=defaults.get(name, spec.default)) for name, spec in specs.items()}
 
 
 def training_settings(given: dict[str, Any], seed: int) -> TrainingSettings:
@@ -70,13 +71,13 @@ def training_settings(given: dict[str, Any], seed: int) -> TrainingSettings:
 
 
 def model_settings(kind: str, given: dict[str, Any], vocab_size: int, device: str) -> TextSettings:
-    """The settings that were given, read as this kind of model means them, and what follows from them."""
+    """The settings of this kind of model: those that were typed, and the defaults that follow from them."""
     place = KINDS[check_choice("--model", kind, KINDS)]
     known = settings_of(place)
     for name, value in given.items():
         if name not in known:
             title = "a transformer" if kind == "transformer" else "a YZ model"
-            raise InputError("--" + name.replace("_", "-"), value, f"left out for {title}")
+            raise InputError("--" + name.replace("_", "-"), value, f"no value for {title}")
     own = {name: known[name].read(value) if isinstance(value, str) else value for name, value in given.items()}
     usual: dict[str, Any] = {}
     if kind == "transformer":
@@ -177,21 +178,22 @@ def _train(
     corpus = read_corpus(data, tokens, shown=first)
     own = where if world is None else str(world.device(where))
     trained = _build(model_settings(model, given, corpus.vocab_size, where), own)
-    said = corpus.valid[:SNAPSHOT_TOKENS]
+    validation_tokens = corpus.valid[:SNAPSHOT_TOKENS]
 
-    told: list[str] = []
+    is_printed = False
 
-    def look(now: LanguageModel, step: int) -> dict[str, Any]:
-        if not told:  # nothing was refused
-            told.append(repr(corpus))
-            err.print(told[0], style="dim", markup=False)
-        return {"entropy": attention_statistics(now, said, length=plan.length)[0]["entropy"]}
+    def measure_entropy(now: LanguageModel, step: int) -> dict[str, Any]:
+        nonlocal is_printed
+        if not is_printed:  # now that everything was accepted
+            err.print(repr(corpus), style="dim", markup=False)
+            is_printed = True
+        return {"entropy": attention_statistics(now, validation_tokens, length=plan.length)[0]["entropy"]}
 
     bar: Any = progress_bar("training") if first else nullcontext()
     try:
         with bar as progress:
-            done = fit(trained, corpus.train, plan, valid=corpus.valid, measure=look, checkpoint=target, resume=resume,
-                       overwrite=overwrite, vocabulary=corpus.vocabulary, progress=progress,
+            done = fit(trained, corpus.train, plan, valid=corpus.valid, measure=measure_entropy, checkpoint=target,
+                       resume=resume, overwrite=overwrite, vocabulary=corpus.vocabulary, progress=progress,
                        tensorboard=tensorboard, world=world)  # fmt: skip
     except Interrupted as interrupted:
         done = interrupted.partial
