@@ -144,7 +144,7 @@ def short(folder: Path) -> Any:
 
         patch.chdir(folder)
         assert call(["text", "train", "--steps", "1", "--batch", "2", "--out", "m.safetensors"])[0] == 0
-        assert train(YZTransformer(YZSettings(5)), [0, 1, 2, 3] * 10, steps=1, batch=2, length=3).complete
+        assert train(YZTransformer(YZSettings(5)), [0, 1, 2, 3] * 10, steps=1, batch=2, length=3).is_complete
         before = resource.getrlimit(resource.RLIMIT_AS)
         pages = int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc/self/statm").exists() else 0
         most = pages * resource.getpagesize() + (4 << 30)
@@ -168,7 +168,7 @@ def _cut_short(patch: pytest.MonkeyPatch) -> None:
     def reached(*_: Any, **__: Any) -> Any:
         raise Reached
 
-    run, fit, draw = loop.Loop.run, training._TrainingLoop.run, sample_text._draw
+    run, fit, draw = loop.Loop.run, training._TrainingLoop.run, sample_text._sample
 
     def few_steps(loop: Any, *args: Any) -> None:
         small = loop.settings.steps <= 3 and len(loop.trained.runs) <= 10 and (loop.settings.batch_size or 0) <= 300
@@ -177,7 +177,7 @@ def _cut_short(patch: pytest.MonkeyPatch) -> None:
         run(loop, *args)
 
     def few_updates(loop: Any, resume: bool) -> Any:
-        if loop.done.steps > 3:
+        if loop.result.steps > 3:
             raise Reached
         return fit(loop, resume)
 
@@ -205,7 +205,7 @@ def _cut_short(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(verify, "judge_evidence", lambda *_: report)
     patch.setattr(loop.Loop, "run", few_steps)
     patch.setattr(training._TrainingLoop, "run", few_updates)
-    patch.setattr(sample_text, "_draw", few_words)
+    patch.setattr(sample_text, "_sample", few_words)
     patch.setattr(socket, "getaddrinfo", local_names)
     patch.setattr(benchmark, "measure", reached)
     patch.setattr(three_way, "three_way", reached)
@@ -213,7 +213,7 @@ def _cut_short(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("scansnap.claims.survey.run.CHECKS", (late_attention.DECAY._replace(judge=reached),))
     patch.setattr(make, "make", reached)
     patch.setattr(crew, "at_once", reached)
-    patch.setattr(study, "made", reached)
+    patch.setattr(study, "run_cells", reached)
     patch.setattr(sweep, "_fill", reached)
     patch.setattr(backends, "estimate_seconds", lambda *_: 1.0)
     patch.setattr("scansnap.explorer.lab.server.LabServer.serve_forever", reached)
