@@ -75,9 +75,9 @@ class Runs:
             if value is not None:
                 for own in _stands_for(name):
                     if own in self.given:
-                        raise InputError(name, value, "left out here, since the runs give their own")
+                        raise InputError.conflict(name, "given by the runs, too; leave one of the two out", value)
                     if own in changed:
-                        raise InputError(name, value, "left out where weight_decay is given")
+                        raise InputError.conflict(name, "given beside weight_decay; leave one of the two out", value)
                     changed[own] = np.full(len(self), run_fields()[name].check(value))
         return replace(self, **changed, given=("momentum", *DECAYS))
 
@@ -154,22 +154,24 @@ def _outer_product(axes: dict[str, Any]) -> Runs:
     allowed = run_fields()
     for name in axes:
         if name not in allowed:
-            raise InputError(f"the run field {name!r}", axes[name], "left out or one of " + ", ".join(allowed))
+            raise InputError.conflict(
+                f"the run field {name!r}", f"unknown; expected one of {', '.join(allowed)}", axes[name]
+            )
     if "eta_z" not in axes:
-        raise InputError("eta_z", None, "given (a number or a list of numbers)")
+        raise InputError("eta_z", None, "a number or a list of numbers")
     if ("eta_y" in axes) == ("ratio" in axes):
         both = "both" if "eta_y" in axes else "neither"
-        raise InputError("eta_y and ratio", f"{both} given", "exactly one of the two (eta_y = ratio · eta_z)")
+        raise InputError("eta_y and ratio", f"{both} given", "exactly one of the two", "eta_y = ratio · eta_z")
     for name in DECAYS:
         if name in axes and "weight_decay" in axes:
-            raise InputError(name, axes[name], "left out where weight_decay is given")
+            raise InputError.conflict(name, "given beside weight_decay; leave one of the two out", axes[name])
     values = {name: values_of(allowed[name], value) for name, value in axes.items()}
     points = list(product(*values.values()))
     column = {name: np.array([point[i] for point in points]) for i, name in enumerate(values)}
     with np.errstate(over="ignore"):  # refused next, in words
         runs = Runs.of(column)
     if not np.isfinite(runs.eta_y).all():
-        raise InputError("ratio · eta_z", np.inf, "a finite number")
+        raise InputError("ratio · eta_z", np.inf, "a finite float")
     return runs
 
 

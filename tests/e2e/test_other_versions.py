@@ -106,7 +106,7 @@ def test_unfinished_work_is_refused_and_finished_work_is_read(
             patch.setattr(versions, "decisive_versions", lambda n=name, v=version: decisive_versions() | {n: v})
             code, out, err = work(*words, *go_on)
         assert (code, out) == (2, "")
-        assert err.startswith(f"Error: {field} ")
+        assert err.startswith(f"Error: {field}: ")
         assert f"{name} {version}" in err
         assert f"{name} {decisive_versions()[name]}" in err
         assert tree(tmp_path) == left

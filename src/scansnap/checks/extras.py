@@ -30,12 +30,12 @@ def installed(package: str) -> bool:
 
 
 def lacking(field: str, value: object, otherwise: str, package: str) -> InputError:
-    """The sentence where one option needs a package; ``otherwise`` says what goes without."""
-    return InputError(field, value, f"{otherwise} unless the package {package} is installed ({how(package)})")
+    """Return the error of an option that needs a package; ``otherwise`` is what works without it."""
+    return InputError(field, value, otherwise, f"other values need the package {package}: {how(package)}")
 
 
 def require(packages: Iterable[str]) -> None:
     """Refuse a whole command that cannot be done here, before it begins."""
     for package in packages:
         if not installed(package):
-            raise InputError("the installation", f"without {package}", f"made with its extra: {how(package)}")
+            raise InputError.conflict(package, f"not installed; install it with {how(package)}", None)

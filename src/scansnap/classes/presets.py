@@ -54,7 +54,7 @@ def synthetic(
         if weights.shape != (distinct,):
             raise InputError("distinct_weights", f"of shape {weights.shape}", f"{distinct} numbers")
         if not (np.isfinite(weights) & (weights > 0)).all():
-            raise InputError("distinct_weights", weights, "finite numbers above 0")
+            raise InputError("distinct_weights", weights, "finite floats > 0")
     k = n_queries * next_per_query
     first_distinct = common + common_per_query * n_queries
     first_query = first_distinct + distinct * k

@@ -41,7 +41,7 @@ def open_dataset(field: str, path: Path) -> xr.Dataset:
     """
     problem = _problem_inside(path)
     if problem:
-        raise InputError(field, str(path), f"a file with all of its data in it, and {problem}")
+        raise InputError.conflict(field, f"{path} is not read: {problem}", str(path))
     data = xr.open_dataset(path, engine="h5netcdf")
     data.attrs.pop("checksum", None)
     return data
@@ -55,9 +55,9 @@ def check(field: str, path: Path, formats: tuple[str, ...], former: str) -> Chec
             ours = any(content.find(name.encode()) >= 0 for name in formats)
             foreign = not found and not ours
             if foreign and content.find(former.encode()) >= 0:
-                raise InputError(field, str(path), checksums.EARLIER)
+                raise InputError.conflict(field, f"{path} {checksums.EARLIER}", str(path))
             if foreign and content[:8] == b"\x89HDF\r\n\x1a\n":
-                raise InputError(field, str(path), f"a file of the format '{formats[0]}', whole (it has no checksum)")
+                raise InputError(field, str(path), f"a file of the format '{formats[0]}', with a checksum")
             if foreign:
                 raise InputError(field, str(path), "a readable trajectory (this is no NetCDF file)")
             if len(found) != 1:

@@ -105,7 +105,7 @@ def write(data: xr.Dataset, target: Path, overwrite: bool) -> None:
     """As :func:`save`; but a disk that fails is no mistake in the input, and stays a :class:`WriteError`."""
     kind = _kind(target)
     if target.exists() and not overwrite:
-        raise InputError(_FIELD, str(target), "a path that does not exist yet (or say overwrite)")
+        raise InputError.conflict(_FIELD, f"{target} exists; pass overwrite=True to replace it", str(target))
     if kind == "zarr":
         with replacing(target) as scratch:
             _write_zarr(data, scratch)
@@ -226,7 +226,7 @@ def _refuse_without_table(path: Path) -> None:
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise InputError(_FIELD, str(path), f"a readable trajectory (with zarr.json and {checksums.NAME})") from None
     if found == FORMER or (found == PROBED and "checksums" in attributes):
-        raise InputError(_FIELD, str(path), checksums.EARLIER)
+        raise InputError.conflict(_FIELD, f"{path} {checksums.EARLIER}", str(path))
     if found in (FORMAT, PROBED):
         raise Damaged(_FIELD, path, checksums.NAME, "is missing")
     raise InputError(_FIELD, str(path), f"a file of the format '{FORMAT}'")

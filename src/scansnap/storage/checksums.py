@@ -29,7 +29,7 @@ from scansnap.storage.objects import Entry, Folder, Objects, files_in, of_file
 
 NAME = "checksums.json"
 _TABLE = re.compile(r"(?<![^/])checksums(\.json|/\d+\.json)$")  # the latter of parts, in stores of former versions
-EARLIER = "made anew, since it is from an earlier version, without checksums"
+EARLIER = "was written by an earlier version, without checksums; compute it again"
 
 Place = Path | Objects
 
@@ -39,7 +39,8 @@ class Damaged(InputError):
 
     def __init__(self, field: str, path: Place, part: str, problem: str, remedy: str = "") -> None:
         self.part, self.problem = part, problem
-        super().__init__(field, str(path), f"whole, and {part} {problem}" + (f" ({remedy})" if remedy else ""))
+        super().__init__(field, str(path), "an undamaged file")
+        self._restate(field, f"{path} is damaged: {part} {problem}" + (f"; {remedy}" if remedy else ""))
 
 
 @dataclass(frozen=True)

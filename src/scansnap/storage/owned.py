@@ -26,7 +26,8 @@ def refuse_foreign(field: str, folder: Path, names: Iterable[str], remedy: str =
         if os.path.lexists(path) and not (
             path.is_file() and not path.is_symlink() and any(not problem_of(folder, name, entry) for entry in known)
         ):
-            raise InputError(field, str(path), f"absent, or a file as this command wrote it (move it away; {remedy})")
+            message = f"{path} is in the way, and this command did not write it so; move it away ({remedy})"
+            raise InputError.conflict(field, message, str(path))
 
 
 @contextmanager

@@ -108,7 +108,7 @@ def _lock(field: str, target: Path, lock: Path) -> int:
                 return handle
         except BlockingIOError:
             os.close(handle)
-            raise InputError(field, str(target), "a place that no other process is writing to now") from None
+            raise InputError.conflict(field, f"another process is writing to {target}", str(target)) from None
         except FileNotFoundError:  # its holder ended between our two calls: try again
             pass
         os.close(handle)

@@ -26,5 +26,5 @@ def refuse_other_versions(field: str, place: object, recorded: Mapping[str, Any]
     if differing:
         began = " and ".join(f"{name} {there.get(name, 'of an unknown version')}" for name in differing)
         now = " and ".join(f"{name} {here[name]}" for name in differing)
-        allowed = f"continued with {began}, which began it, and here is {now} (install those, or overwrite it)"
-        raise InputError(field, str(place), allowed)
+        message = f"{place} was begun with {began}, and here is {now}; install those versions, or overwrite it"
+        raise InputError.conflict(field, message, str(place))

@@ -129,16 +129,18 @@ class WorkCache:
     def refuse_other_work(self, remedy: str) -> None:
         """Refuse files that are no pieces, and pieces of another key or of other versions. Damaged pieces pass."""
         if isinstance(self.place, Folder) and os.path.lexists(self.place.path) and not self.place.path.is_dir():
-            raise InputError(self.field, str(self.path), f"a folder, and that is a file ({remedy})")
+            raise InputError(self.field, str(self.path), "a folder", f"it is a file; {remedy}")
         for name, content in self.place.contents(self.names()):
             if isinstance(content, str) or not content.startswith(_MAGIC):
-                raise InputError(self.field, str(self.path), f"a folder of this work alone, without {name} ({remedy})")
+                raise InputError.conflict(
+                    self.field, f"{self.path} contains {name}, which is no part of this work; {remedy}", str(self.path)
+                )
             try:
                 piece = decode(content, None, name)
             except ValueError:
                 continue
             if piece.key != self.key:
-                raise InputError(self.field, str(self.path), f"a folder with the same work ({remedy})")
+                raise InputError.conflict(self.field, f"{self.path} contains other work; {remedy}", str(self.path))
             refuse_other_versions(self.field, self.path, piece.versions)
 
     def remove(self, names: Iterable[str]) -> None:
