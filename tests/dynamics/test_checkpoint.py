@@ -152,7 +152,7 @@ def test_ctrl_c_anywhere_and_on_to_the_same_numbers(
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize(
     ("owner", "name", "times"),
-    [(WorkCache, "put", 4), (checkpoint.Checkpoint, "append", 2), (checkpoint.Checkpoint, "save", 2),
+    [(WorkCache, "put", 4), (checkpoint.RunCheckpoint, "append", 2), (checkpoint.RunCheckpoint, "save", 2),
      (checkpoint, "discard", 1)],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
@@ -299,7 +299,7 @@ RECORDS = {"loss": np.array([[0.1, np.nan]], dtype=np.float32)}
 
 
 def test_a_checkpoint_gives_back_state_and_records(tmp_path: Path) -> None:
-    written = checkpoint.Checkpoint(tmp_path / "a.zarr", "run")
+    written = checkpoint.RunCheckpoint(tmp_path / "a.zarr", "run")
     assert not written.exists()
     written.append({"steps": [0, 4]}, RECORDS)
     written.save({"step": 4}, {})
@@ -313,7 +313,7 @@ def test_a_checkpoint_gives_back_state_and_records(tmp_path: Path) -> None:
     (folder / ".scansnap-writing" / "left").touch()
     assert checkpoint.read(folder).files.files == 3
 
-    again = checkpoint.Checkpoint(tmp_path / "a.zarr", "run")
+    again = checkpoint.RunCheckpoint(tmp_path / "a.zarr", "run")
     saved = again.load()
     assert saved.values == {"step": 9}
     assert again.appended == [values for values, _ in saved.records] == [{"steps": [0, 4]}, {"steps": [9]}]
@@ -332,18 +332,18 @@ def test_a_checkpoint_gives_back_state_and_records(tmp_path: Path) -> None:
 
 def test_pieces_of_two_checkpoints_are_not_mixed(tmp_path: Path) -> None:
     for target, step in (("a.zarr", 0), ("b.zarr", 1)):
-        written = checkpoint.Checkpoint(tmp_path / target, "run")
+        written = checkpoint.RunCheckpoint(tmp_path / target, "run")
         written.append({"steps": [step]}, RECORDS)
         written.save({"step": step}, STATE)
     (tmp_path / "b.zarr.partial" / "records-00001").replace(tmp_path / "a.zarr.partial" / "records-00001")
     for target in ("a.zarr", "b.zarr"):  # changed, missing
         with pytest.raises(Damaged) as error:
-            checkpoint.Checkpoint(tmp_path / target, "run").load()
+            checkpoint.RunCheckpoint(tmp_path / target, "run").load()
         assert error.value.part == "records-00001"
 
 
 def test_an_unfinished_run_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
-    written = checkpoint.Checkpoint(tmp_path / "a.zarr", "run")
+    written = checkpoint.RunCheckpoint(tmp_path / "a.zarr", "run")
     put(written.folder / "progress.json", "{}")
     with refused("the unfinished run", names="version"):
         written.load()
@@ -359,11 +359,11 @@ def test_junk_beside_a_finished_result_is_removed(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_of_another_run_is_recognised(tmp_path: Path) -> None:
-    checkpoint.Checkpoint(tmp_path / "a.zarr", "mine").save({}, STATE)
-    assert checkpoint.Checkpoint(tmp_path / "a.zarr", "mine").is_same_run()
-    other = checkpoint.Checkpoint(tmp_path / "a.zarr", "other")
+    checkpoint.RunCheckpoint(tmp_path / "a.zarr", "mine").save({}, STATE)
+    assert checkpoint.RunCheckpoint(tmp_path / "a.zarr", "mine").is_same_run()
+    other = checkpoint.RunCheckpoint(tmp_path / "a.zarr", "other")
     assert not other.is_same_run()
-    assert not checkpoint.Checkpoint(tmp_path / "b.zarr", "mine").is_same_run()
+    assert not checkpoint.RunCheckpoint(tmp_path / "b.zarr", "mine").is_same_run()
     with refused("the unfinished run"):
         other.load()
 

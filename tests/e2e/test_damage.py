@@ -122,7 +122,7 @@ def read_store(path: Path) -> list[xr.Dataset]:
 
 
 def read_partial(path: Path) -> Any:
-    saved = checkpoint.Checkpoint(path.with_suffix(""), "fingerprint").load()
+    saved = checkpoint.RunCheckpoint(path.with_suffix(""), "fingerprint").load()
     return saved.values, saved.arrays, saved.records
 
 
@@ -152,7 +152,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ss.save(data, folder / "a.zarr")
     ss.save(data, folder / "a.nc")
     ss.save(ss.flow(CLASSES, eta_y=1.0, eta_z=0.02, t=np.geomspace(0.1, 10, 4)), folder / "flow.zarr")
-    partial = checkpoint.Checkpoint(folder / "b.zarr", "fingerprint")
+    partial = checkpoint.RunCheckpoint(folder / "b.zarr", "fingerprint")
     partial.append({"steps": [0, 1]}, {"loss": np.ones((1, 2)), "entropy": np.zeros((1, 2, 2))})
     partial.append({"steps": [2]}, {"loss": np.full((1, 1), np.nan), "entropy": np.ones((1, 1, 2))})
     partial.save({"step": 2}, {"y": np.arange(6, dtype=np.float32).reshape(1, 2, 3) / 7})

@@ -40,7 +40,7 @@ from scansnap import storage
 from scansnap.cli import sweep as _
 from scansnap.corpus.corpus import load_corpus
 from scansnap.dynamics import loop
-from scansnap.dynamics.checkpoint import Checkpoint
+from scansnap.dynamics.checkpoint import RunCheckpoint
 from scansnap.text.training import train
 from scansnap.text.yz.settings import YZSettings
 from scansnap.text.yz.model import YZTransformer
@@ -84,8 +84,8 @@ def watch(folder, last):
 
 
 def simulate(target):
-    save, checkpoints = Checkpoint.save, []
-    patch.object(Checkpoint, "save", lambda *args: (checkpoints.append(args[1]), save(*args))).start()
+    save, checkpoints = RunCheckpoint.save, []
+    patch.object(RunCheckpoint, "save", lambda *args: (checkpoints.append(args[1]), save(*args))).start()
     new = not os.path.exists(target) and not os.path.exists(target + ".partial")
     classes = ss.SequenceClasses.synthetic(n_queries=2, next_per_query=1, common=1, distinct=2)
     ss.simulate(classes, ss.grid(eta_z=1.0, ratio=2, seed=[0]), steps=2, batch_size=4, record=[0, 2],

@@ -237,7 +237,7 @@ def test_no_checkpoint_names_a_file_outside(tmp_path: Path) -> None:
     """Under checksums that fit."""
     arrays = {"loss": np.zeros((1, 1))}
     outside = WorkCache(tmp_path, "fingerprint").put("records-00001", {"steps": [0]}, arrays)
-    partial = checkpoint.Checkpoint(tmp_path / "b.zarr", "fingerprint")
+    partial = checkpoint.RunCheckpoint(tmp_path / "b.zarr", "fingerprint")
     for records in ([["../records-00001", outside]], [["records-00001", outside]], [[outside]], [3], None):
         partial._cache.put("state", {"records": records, "state": {"step": 1}}, arrays)
         with pytest.raises(InputError):

@@ -43,7 +43,7 @@ class SavedRun:
     files: CheckedFiles
 
 
-class Checkpoint:
+class RunCheckpoint:
     """The unfinished run that will become the result at ``target``.
 
     Parameters
@@ -57,10 +57,10 @@ class Checkpoint:
     --------
     >>> import tempfile
     >>> target = Path(tempfile.mkdtemp()) / "run.zarr"
-    >>> checkpoint = Checkpoint(target, "my run")
+    >>> checkpoint = RunCheckpoint(target, "my run")
     >>> checkpoint.append({"steps": [0, 1]}, {"loss": np.array([2.0, 1.5])})
     >>> checkpoint.save({"step": 1}, {"weights": np.ones(3)})
-    >>> saved = Checkpoint(target, "my run").load()
+    >>> saved = RunCheckpoint(target, "my run").load()
     >>> saved.values, saved.arrays["weights"].sum(), saved.records[0][1]["loss"].tolist()
     ({'step': 1}, np.float64(3.0), [2.0, 1.5])
     """

@@ -12,7 +12,7 @@ import torch
 import xarray as xr
 
 from scansnap.checks import InputError
-from scansnap.dynamics.checkpoint import Checkpoint, Records
+from scansnap.dynamics.checkpoint import Records, RunCheckpoint
 from scansnap.dynamics.engines.trainers import Trainer
 from scansnap.dynamics.fingerprint import run_fingerprint
 from scansnap.dynamics.state import State
@@ -64,7 +64,7 @@ class Loop:
     def state(self, state: State) -> None:
         self._state = state
 
-    def resume(self, checkpoint: Checkpoint) -> None:
+    def resume(self, checkpoint: RunCheckpoint) -> None:
         saved = checkpoint.load()
         arrays = {name: torch.from_numpy(array.copy()).to(self.device) for name, array in saved.arrays.items()}
         self.state = State.from_arrays(saved.values["step"], arrays)
@@ -80,7 +80,7 @@ class Loop:
         self,
         interrupt: DelayedInterrupt,
         progress: Progress | None,
-        checkpoint: Checkpoint | None = None,
+        checkpoint: RunCheckpoint | None = None,
         checkpoint_seconds: float = 0.0,
     ) -> None:
         """To the last step, or until it is interrupted. The state only ever moves by whole stretches."""
@@ -125,7 +125,7 @@ class Loop:
         self.records = [(list(self.settings.record), found)]
         return True
 
-    def save(self, data: xr.Dataset, target: Path, checkpoint: Checkpoint, overwrite: bool) -> None:
+    def save(self, data: xr.Dataset, target: Path, checkpoint: RunCheckpoint, overwrite: bool) -> None:
         """The finished result in place of the checkpoints; where it does not fit on the disk they may still."""
         try:
             write(data, target, overwrite)
@@ -161,7 +161,7 @@ class Loop:
         place = bisect_right(self.settings.record, step)
         return self.settings.record[place] if place < len(self.settings.record) else self.settings.steps + 1
 
-    def _checkpoint(self, checkpoint: Checkpoint) -> None:
+    def _checkpoint(self, checkpoint: RunCheckpoint) -> None:
         saved = checkpoint.appended[-1]["steps"][-1] if checkpoint.appended else -1
         new = [(steps, records) for steps, records in self.records if steps[-1] > saved]
         if new:

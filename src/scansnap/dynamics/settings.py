@@ -155,7 +155,7 @@ class Settings:
         """A momentum of runs that no optimiser would look at is a misunderstanding."""
         if np.any(momentum) and not self.has_momentum:
             names = " and ".join(sorted({one.name for one in self.optimizers.values()}))
-            raise InputError("momentum", float(np.max(momentum)), f"0 or left out with {names}, which has none")
+            raise InputError("momentum", float(np.max(momentum)), f"0 with {names}, which has no momentum")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, strings and lists."""

@@ -15,7 +15,7 @@ import xarray as xr
 from scansnap.checks import InputError, check_choice, check_float
 from scansnap.classes import SequenceClasses
 from scansnap.classes.sampler import ClassSampler
-from scansnap.dynamics.checkpoint import Checkpoint
+from scansnap.dynamics.checkpoint import RunCheckpoint
 from scansnap.dynamics.device import pick_device
 from scansnap.dynamics.engines.autograd import LOSS, ModuleTrainer
 from scansnap.dynamics.engines.hand_written import ENGINES
@@ -126,7 +126,9 @@ def simulate(
     if module is None:
         assert isinstance(classes, SequenceClasses)
         if attention:
-            raise InputError("attention", list(attention), "left out without a module")
+            raise InputError.conflict(
+                "attention", "it names parameters of a module; pass module= as well", list(attention)
+            )
         plan = merged({**given, "settings": settings, "model": model})
         trainer = yz = YZTrainer(classes, runs, plan, torch_device, engine)
         if engine == "fused" and yz.engine.why_not_fused():
@@ -151,7 +153,7 @@ def simulate(
             loop.run(interrupt, progress)
         data = loop.dataset()
     else:
-        checkpoint = Checkpoint(_place(Path(save_to)), loop.fingerprint)
+        checkpoint = RunCheckpoint(_place(Path(save_to)), loop.fingerprint)
         with claimed("save_to", Path(save_to)):
             finished = _prepare(Path(save_to), checkpoint, resume=resume, overwrite=overwrite)
             if finished is not None:
@@ -174,7 +176,7 @@ def simulate(
 def _refuse_with_module(given: dict[str, Any]) -> None:
     for name in ("model", "engine", "sampling", *(name for name in settings_of(ModelConfig) if name != "init")):
         if given.get(name) is not None:
-            raise InputError(name, given[name], "left out with a module")
+            raise InputError.conflict(name, "it has no effect on a module; leave it out", given[name])
 
 
 def _sampler(data: SequenceClasses | Sampler, plan: Settings) -> Sampler:
@@ -195,7 +197,7 @@ def _runs(runs: Runs | None, given: dict[str, Any]) -> Runs:
         raise InputError("runs", runs, "what scansnap.grid returns")
     if given:
         name, value = next(iter(given.items()))
-        raise InputError(name, value, "left out here, since runs are given")
+        raise InputError.conflict(name, "runs= has it already; pass it to grid instead", value)
     return runs
 
 
@@ -204,11 +206,11 @@ def _place(target: Path) -> Path:
     if target.suffix not in (".zarr", ".nc"):
         raise InputError("save_to", str(target), "a name ending in .zarr or .nc")
     writable("save_to", target, folder=target.suffix == ".zarr")
-    writable("save_to", Checkpoint(target, "").folder, folder=True)
+    writable("save_to", RunCheckpoint(target, "").folder, folder=True)
     return target
 
 
-def _prepare(target: Path, checkpoint: Checkpoint, *, resume: bool, overwrite: bool) -> xr.Dataset | None:
+def _prepare(target: Path, checkpoint: RunCheckpoint, *, resume: bool, overwrite: bool) -> xr.Dataset | None:
     """Make way for a result at ``target``, or return it if this very run is finished there already."""
     if target.exists():
         allowed = "a path that does not exist yet (or say overwrite or resume)"

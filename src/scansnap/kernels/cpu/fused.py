@@ -35,7 +35,7 @@ class IndexTables(Protocol):
     def class_query(self) -> np.ndarray: ...  # (K,)
 
 
-class _Shape(ctypes.Structure):
+class _RunShape(ctypes.Structure):
     """``shape`` of fused.c."""
 
     _fields_ = [
@@ -73,7 +73,7 @@ def advance(
     index = [np.ascontiguousarray(a, dtype=np.int64) for a in
              (layout.n_slots, layout.slots, layout.slot_row, layout.class_query, layout.target)]  # fmt: skip
     real = [np.ascontiguousarray(a, dtype=np.float32) for a in (inverse, logs)]
-    shape = _Shape(
+    shape = _RunShape(
         len(layout.slots), layout.slots.shape[1], len(layout.rows), columns + padded, len(layout.queries),
         layout.vocab_size, batch_size, *[a.ctypes.data for a in index], *[a.ctypes.data for a in real],
     )  # fmt: skip
