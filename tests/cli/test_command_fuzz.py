@@ -171,7 +171,7 @@ def _cut_short(patch: pytest.MonkeyPatch) -> None:
     run, fit, draw = loop.Loop.run, training._TrainingLoop.run, sample_text._sample
 
     def few_steps(loop: Any, *args: Any) -> None:
-        small = loop.settings.steps <= 3 and len(loop.trained.runs) <= 10 and (loop.settings.batch_size or 0) <= 300
+        small = loop.settings.steps <= 3 and len(loop.trainer.runs) <= 10 and (loop.settings.batch_size or 0) <= 300
         if not small or loop.settings.context not in (float("inf"), *range(300)):
             raise Reached
         run(loop, *args)
