@@ -28,9 +28,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from scansnap.probe.capture import AttentionCall, watching
-from scansnap.probe.probe import Probe
-from scansnap.probe.schedule import schedule
+from scansnap.probe.capture import AttentionCall, watch_attention
+from scansnap.probe.probe import Probe, schedule
 from scansnap.text.model import top_mass_mask
 from timing import in_turn
 
@@ -119,7 +118,7 @@ def training_step(model: nn.Module, tokens: Tensor, autocast: Callable[[], Any],
     return step
 
 
-class Facts:
+class TokenFacts:
     """Deciles of tokens, as a corpus gives them; here a token's number says how rare it is."""
 
     def __init__(self, vocabulary: int) -> None:
@@ -132,7 +131,7 @@ class Facts:
         return (10 * self.distinctness(tokens)).long()
 
 
-def naive(model: nn.Module, tokens: Tensor, facts: Facts) -> None:
+def naive(model: nn.Module, tokens: Tensor, facts: TokenFacts) -> None:
     """All maps, and statistics of them one by one, each fetched when it is there."""
     at = torch.arange(tokens.shape[1], device=tokens.device)
     same = (tokens[:, :, None] == tokens[:, None, :])[:, None]
@@ -146,7 +145,7 @@ def naive(model: nn.Module, tokens: Tensor, facts: Facts) -> None:
         for one in found:
             one.mean((0, 2)).cpu()
 
-    with torch.no_grad(), watching(model, look):
+    with torch.no_grad(), watch_attention(model, look):
         logits_of(model, tokens)
 
 
@@ -184,7 +183,7 @@ def compare_times(device: str, rounds: int) -> None:
 
     def all_maps() -> None:
         with autocast():
-            naive(model, tokens, Facts(size.vocabulary))
+            naive(model, tokens, TokenFacts(size.vocabulary))
 
     what = {"training step": training_step(model, tokens, autocast, compiled=False)}
     if device == "cuda":

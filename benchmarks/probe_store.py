@@ -18,15 +18,15 @@ import numpy as np
 import torch
 
 import scansnap as ss
-from scansnap.probe.look import Layer, Measurement
+from scansnap.probe.measurement import AttentionLayer, Measurement
 from scansnap.probe.schema import AGAINST, DECILES, VARIABLES
-from scansnap.probe.store import kept_in
+from scansnap.probe.store import open_measurements
 from scansnap.results.trajectory import PROBED, check
 from timing import timed
 
 SIZES = {"layer": 12, "head": 12, "sequence": 16, "decile": DECILES, "against": len(AGAINST)}
 QUERIES, TOKENS = 4, 127
-LAYERS = tuple(Layer(f"layers.{i}", 0, "self", SIZES["head"]) for i in range(SIZES["layer"]))
+LAYERS = tuple(AttentionLayer(f"layers.{i}", 0, "self", SIZES["head"]) for i in range(SIZES["layer"]))
 ATTRS: dict[str, Any] = {"format": PROBED, "batch": "random", "queries": "all", "versions": "{}"}
 IDS = torch.zeros(SIZES["sequence"], TOKENS, dtype=torch.long)
 
@@ -48,14 +48,18 @@ def main() -> None:
     draws, times = np.random.default_rng(0), []
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "probe.zarr"
-        store = kept_in(out, ATTRS, IDS)
+        store = open_measurements(out, ATTRS, IDS)
         for step in range(n):
             new = measurement(draws)
             times.append(timed(store.add, step, new).processor)
         last = np.median(times[-max(1, n // 10) :])
         print(f"add       {np.median(times) * 1e3:6.1f} ms each; the last tenth {last * 1e3:.1f} ms")
         del store
-        for name, work in (("ss.load", ss.load), ("check", check), ("resume", lambda path: kept_in(path, ATTRS, IDS))):
+        for name, work in (
+            ("ss.load", ss.load),
+            ("check", check),
+            ("resume", lambda path: open_measurements(path, ATTRS, IDS)),
+        ):
             print(f"{name:9} {timed(work, out).processor:6.2f} s")
         contents = [file.read_bytes() for file in out.rglob("*") if file.is_file()]
         hashing = timed(lambda: [hashlib.sha256(content).digest() for content in contents])

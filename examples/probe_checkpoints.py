@@ -41,4 +41,4 @@ if __name__ == "__main__":
             model.attention.in_proj_weight.mul_(1.5 if step < 100 else 1.0)
     np.save("ids.npy", np.random.default_rng(0).integers(20, size=(4, 15)))
     done = measure_folder(run, Path("ids.npy"), loader="probe_checkpoints:load", out=Path("probe.zarr"))
-    print("\n".join([*done.said, summary(done.data)]))
+    print("\n".join([*done.messages, summary(done.data)]))

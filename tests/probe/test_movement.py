@@ -9,19 +9,25 @@ import pytest
 import torch
 from scipy.stats import spearmanr
 
-from scansnap.probe.capture import Rows
-from scansnap.probe.statistics.movement import a_fold_before, anchors, by_chance, distance, still_needed
-from scansnap.probe.statistics.ranks import rank_correlation
+from scansnap.probe.capture import AttentionRows
+from scansnap.probe.statistics.sampled import (
+    anchor_indices,
+    chance_deviation,
+    index_before_fold,
+    needed_indices,
+    rank_correlation,
+    total_variation,
+)
 
 B, H, Q, S = 3, 2, 4, 9
 
 
-def attention(seed: int, ties: bool = False) -> Rows:
+def attention(seed: int, ties: bool = False) -> AttentionRows:
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(B, H, Q, S, generator=generator, dtype=torch.float64)
     logits = logits.round() if ties else logits
     visible = (torch.arange(S) <= torch.tensor([1, 4, 6, 8])[:, None]).expand(B, 1, Q, S)
-    return Rows(torch.softmax(logits.masked_fill(~visible, -math.inf), -1), visible)
+    return AttentionRows(torch.softmax(logits.masked_fill(~visible, -math.inf), -1), visible)
 
 
 @pytest.mark.parametrize("ties", [False, True])
@@ -71,23 +77,25 @@ def test_a_key_that_gets_nothing_is_a_key() -> None:
 def test_distance_is_total_variation() -> None:
     now, then = attention(0), attention(1)
     each = (now.p - then.p).abs().sum(-1) / 2
-    torch.testing.assert_close(distance(now, then.p), each.mean((0, 2)))
-    assert distance(now, torch.full_like(then.p, math.nan)).isnan().all()
+    torch.testing.assert_close(total_variation(now, then.p), each.mean((0, 2)))
+    assert total_variation(now, torch.full_like(then.p, math.nan)).isnan().all()
 
 
 def test_layers_side_by_side_are_layers_one_by_one() -> None:
     first, second = attention(0), attention(1)
     shorter = second.visible & (torch.arange(S) < 7)  # a window of its own
-    second = Rows(torch.where(shorter, second.p, 0.0), shorter)
-    both = Rows(
+    second = AttentionRows(torch.where(shorter, second.p, 0.0), shorter)
+    both = AttentionRows(
         torch.stack([first.p, second.p]), torch.stack([one.visible.expand(B, H, Q, S) for one in (first, second)])
     )
     then = torch.stack([second.p, first.p])
     scores = torch.randn(3, B, Q, S, dtype=torch.float64)
     place, spread = torch.arange(B * S) % 5, torch.tensor(0.3)
     for i, one in enumerate((first, second)):
-        torch.testing.assert_close(distance(both, then)[i], distance(one, then[i]))
-        torch.testing.assert_close(by_chance(both, then, place, spread)[i], by_chance(one, then[i], place, spread))
+        torch.testing.assert_close(total_variation(both, then)[i], total_variation(one, then[i]))
+        torch.testing.assert_close(
+            chance_deviation(both, then, place, spread)[i], chance_deviation(one, then[i], place, spread)
+        )
         alone = rank_correlation(one.p, one.visible, scores)
         torch.testing.assert_close(rank_correlation(both.p, both.visible, scores)[i], alone)
 
@@ -99,7 +107,7 @@ def test_rows_that_cannot_move_do_not_count() -> None:
     p[:, :, 0], q[:, :, 0] = own, own  # one key
     visible[:, :, 0] = own > 0
     p[1], q[1] = padded, padded  # no attention at all
-    found = distance(Rows(p, visible), q)
+    found = total_variation(AttentionRows(p, visible), q)
     torch.testing.assert_close(found, ((now.p - then.p).abs().sum(-1) / 2)[[0, 2]][:, :, 1:].mean((0, 2)))
 
 
@@ -109,14 +117,16 @@ def test_chance_is_the_spread_over_all_ways_to_deal_distinctness_out() -> None:
     tokens = rng.integers(0, 6, (B, S))
     values = rng.random(6)
     place, spread = torch.from_numpy(tokens.ravel()), torch.tensor(values.std(ddof=1))
-    found = by_chance(now, then.p, place, spread)
+    found = chance_deviation(now, then.p, place, spread)
     change = (now.p - then.p).numpy()
     dealt = [(change * rng.permutation(values)[tokens][:, None, None]).sum(-1).mean((0, 2)) for _ in range(20_000)]
     assert np.mean(dealt, 0) == pytest.approx(0, abs=4 * float(found.max()) / np.sqrt(20_000))
     np.testing.assert_allclose(found, np.std(dealt, 0), rtol=0.03)  # 6 standard errors of a standard deviation
     unknown = place.clone()
     unknown[place == 5] = B * S
-    assert (by_chance(now, then.p, unknown, spread) < found).all(), "tokens of which nothing is known add nothing"
+    assert (chance_deviation(now, then.p, unknown, spread) < found).all(), (
+        "tokens of which nothing is known add nothing"
+    )
 
 
 STEPS = [0, *np.unique(np.rint(np.geomspace(1, 3000, 130)).astype(int)).tolist()]
@@ -124,17 +134,19 @@ STEPS = [0, *np.unique(np.rint(np.geomspace(1, 3000, 130)).astype(int)).tolist()
 
 def test_what_is_compared_over_an_e_fold_is_kept_until_then() -> None:
     """Also for a training that goes back by some measurements and finds what it would have had."""
-    assert a_fold_before([0, 1, 2], 2) is None
-    assert a_fold_before([0, 1, 2], 3) == 1
+    assert index_before_fold([0, 1, 2], 2) is None
+    assert index_before_fold([0, 1, 2], 3) == 1
     kept: set[int] = set()
     for n in range(len(STEPS) - 1):
-        kept = {i for i in kept | {n} if i in still_needed(STEPS[: n + 1])}
-        wanted = a_fold_before(STEPS[: n + 1], STEPS[n + 1])
+        kept = {i for i in kept | {n} if i in needed_indices(STEPS[: n + 1])}
+        wanted = index_before_fold(STEPS[: n + 1], STEPS[n + 1])
         assert wanted is None or wanted in kept
         assert len(kept) <= 4
         for back in (1, 7, 16):
             before = STEPS[: max(n + 1 - back, 0)]
             if len(before) > 1:
-                needed = {a_fold_before(before, step) for step in range(before[-1] + 1, 2 * before[-1] + 3)} - {None}
-                assert needed <= set(still_needed(STEPS[: n + 1], back))
-                assert anchors(before) == [i for i in anchors(STEPS[: n + 1]) if i < len(before)]
+                needed = {index_before_fold(before, step) for step in range(before[-1] + 1, 2 * before[-1] + 3)} - {
+                    None
+                }
+                assert needed <= set(needed_indices(STEPS[: n + 1], back))
+                assert anchor_indices(before) == [i for i in anchor_indices(STEPS[: n + 1]) if i < len(before)]

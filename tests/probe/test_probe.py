@@ -12,12 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from refusals import refused
-from scansnap.probe import look
-from scansnap.probe.capture import watching
-from scansnap.probe.probe import Probe
-from scansnap.probe.schedule import schedule
+from scansnap.probe import measurement
+from scansnap.probe.capture import watch_attention
+from scansnap.probe.probe import Probe, schedule
 from scansnap.probe.schema import STATISTICS
-from scansnap.probe.statistics import Plan, gather
+from scansnap.probe.statistics import StatisticsPlan, compute_sums
 
 M, T, B = 13, 11, 3
 
@@ -73,8 +72,8 @@ def test_what_it_says_is_what_the_statistics_say() -> None:
     probe = Probe(model, ids, queries=None)
     probe.measure(0)
     found = []
-    plan = Plan(torch.arange(1, T), torch.tensor([0]), ids)
-    with watching(model, lambda seen: found.append(gather(seen, plan))), torch.no_grad():
+    plan = StatisticsPlan(torch.arange(1, T), torch.tensor([0]), ids)
+    with watch_attention(model, lambda seen: found.append(compute_sums(seen, plan))), torch.no_grad():
         model(ids)
     data = probe.dataset()
     for layer, one in enumerate(found):
@@ -101,13 +100,13 @@ def test_a_failing_pass_warns_and_training_goes_on() -> None:
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Says when the numbers of a look are waited for."""
-    found, fetching = [], look.fetching
+    found, start_transfer = [], measurement.start_transfer
 
     def telling(tensors: list[Tensor]) -> Callable[[], list[np.ndarray]]:
-        arrive = fetching(tensors)
+        arrive = start_transfer(tensors)
         return lambda: (found.append("waited"), arrive())[1]
 
-    monkeypatch.setattr(look, "fetching", telling)
+    monkeypatch.setattr(measurement, "start_transfer", telling)
     return found
 
 
@@ -133,7 +132,7 @@ def test_numbers_that_do_not_arrive_are_said(monkeypatch: pytest.MonkeyPatch) ->
     def lost() -> list[np.ndarray]:
         raise RuntimeError("device lost")
 
-    monkeypatch.setattr(look, "fetching", lambda tensors: lost)
+    monkeypatch.setattr(measurement, "start_transfer", lambda tensors: lost)
     probe = Probe(Language(), torch.zeros(B, T, dtype=torch.long))
     probe.measure(7)
     with pytest.warns(UserWarning, match="the probe could not measure at step 7 .*device lost"):
@@ -171,7 +170,7 @@ def test_garbage_is_collected_afterwards_as_before(collecting: bool) -> None:
 
 def test_a_model_without_attention_is_said() -> None:
     probe = Probe(nn.Linear(4, 4), torch.randn(2, 4))
-    with pytest.warns(UserWarning, match="the probe saw no attention"):
+    with pytest.warns(UserWarning, match="the probe captured no attention"):
         probe.measure(0)
 
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from scansnap.probe.capture import watching
-from scansnap.probe.quiet import undisturbed
+from scansnap.probe.capture import watch_attention
+from scansnap.probe.state import preserve_state
 
 
 class Small(nn.Module):
@@ -32,7 +32,7 @@ class Small(nn.Module):
 
 
 def careful(model: nn.Module, x: Tensor) -> None:
-    with undisturbed(model), watching(model, lambda seen: seen.rows(torch.arange(seen.shape[2]))):
+    with preserve_state(model), watch_attention(model, lambda seen: seen.rows(torch.arange(seen.shape[2]))):
         model(x)
 
 
@@ -80,7 +80,7 @@ def test_all_is_put_back_when_the_pass_fails() -> None:
     np.random.seed(1)  # noqa: NPY002
 
     def fails() -> None:
-        with undisturbed(model):
+        with preserve_state(model):
             model(torch.zeros(2, 9, dtype=torch.long))
             torch.rand(5), random.random(), np.random.rand()  # noqa: NPY002
             raise ZeroDivisionError

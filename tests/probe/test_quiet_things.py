@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from refusals import refused
 from scansnap.probe.probe import Probe
-from scansnap.probe.quiet import any_algorithm, undisturbed
+from scansnap.probe.state import allow_nondeterminism, preserve_state
 
 X = torch.arange(6)
 
@@ -84,7 +84,7 @@ def test_all_is_as_it_was(fails: bool) -> None:
     before = everything(model)
 
     def look() -> None:
-        with undisturbed(model):
+        with preserve_state(model):
             assert not model.training
             model(X)
             assert everything(model)[1:] != before[1:]
@@ -122,7 +122,7 @@ def test_a_look_between_forward_and_backward() -> None:
         model = Turning()
         loss = model(torch.ones(2, 4))
         if look:
-            with undisturbed(model):
+            with preserve_state(model):
                 model(torch.ones(2, 4))
         loss.backward()
         return model.linear.weight.grad
@@ -151,7 +151,7 @@ def test_casts_of_weights_that_autocast_keeps_are_those_of_the_training(before: 
     gradients of two passes in another order: the control."""
 
     def quiet(model: nn.Module, x: Tensor) -> None:
-        with undisturbed(model):
+        with preserve_state(model):
             assert model(x).dtype == torch.bfloat16
         assert torch.is_autocast_cache_enabled()
 
@@ -180,7 +180,7 @@ def test_gradients_gathered_so_far_stay() -> None:
 def test_a_module_used_twice_and_one_in_two_places() -> None:
     shared = nn.BatchNorm1d(4)
     model = nn.Sequential(shared, nn.Sequential(shared, nn.Dropout(0.5)), shared)
-    with undisturbed(model):
+    with preserve_state(model):
         model(torch.randn(3, 4))
         shared.running_mean += 1
     assert torch.equal(shared.running_mean, torch.zeros(4))
@@ -211,17 +211,17 @@ def test_weights_that_a_pass_writes_to_are_said() -> None:
             return super().forward(x)
 
     def look() -> None:
-        with undisturbed(model):
+        with preserve_state(model):
             model(torch.randn(2, 4))
 
     model = nn.Sequential(Clamping(4, 4))
-    with pytest.warns(UserWarning, match=r"writes to its weights 0.weight, and so does a look"):
+    with pytest.warns(UserWarning, match=r"changes its weights 0.weight"):
         look()
 
 
 def test_weights_that_are_not_there_yet_are_said() -> None:
     model = nn.Sequential(nn.LazyLinear(4))
-    with refused("model", "without weights so far (lazy modules)"), undisturbed(model):
+    with refused("model"), preserve_state(model):
         pass
     assert nn.parameter.is_lazy(model[0].weight)
 
@@ -229,7 +229,7 @@ def test_weights_that_are_not_there_yet_are_said() -> None:
 def test_statistics_may_add_in_any_order_and_the_model_may_not() -> None:
     torch.use_deterministic_algorithms(True)
     try:
-        with any_algorithm():
+        with allow_nondeterminism():
             assert not torch.are_deterministic_algorithms_enabled()
         assert torch.are_deterministic_algorithms_enabled()
         assert not torch.is_deterministic_algorithms_warn_only_enabled()

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from scansnap.kernels.cpu import attention, library
-from scansnap.probe.capture import AttentionCall, Rows
-from scansnap.probe.look import Look, fetching
+from scansnap.probe.capture import AttentionCall, AttentionRows
+from scansnap.probe.measurement import AttentionCollector, start_transfer
 from scansnap.probe.schema import DECILES, STATISTICS
-from scansnap.probe.statistics import Gathered, Plan, gather, plain
+from scansnap.probe.statistics import AttentionSums, StatisticsPlan, compute_sums, plain
 
 B, H, T, M = 2, 3, 17, 5
 QUERIES = torch.tensor([0, 1, 4, 9, 16])
@@ -32,12 +32,12 @@ def visible_keys(kind: str) -> Tensor:
     return at <= query if kind == "causal" else torch.ones(len(QUERIES), T, dtype=torch.bool)
 
 
-def a_pass(seed: int = 0, kind: str = "causal", dtype: torch.dtype = torch.float64) -> tuple[Rows, Tensor]:
+def a_pass(seed: int = 0, kind: str = "causal", dtype: torch.dtype = torch.float64) -> tuple[AttentionRows, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     tokens = torch.randint(M, (B, T), generator=generator)
     logits = 3 * torch.randn(B, H, len(QUERIES), T, dtype=torch.float64, generator=generator)
     visible = visible_keys(kind)
-    return Rows(torch.softmax(logits.masked_fill(~visible, -torch.inf), -1).to(dtype), visible), tokens
+    return AttentionRows(torch.softmax(logits.masked_fill(~visible, -torch.inf), -1).to(dtype), visible), tokens
 
 
 def known_of(tokens: Tensor) -> tuple[Tensor, Tensor]:
@@ -46,22 +46,24 @@ def known_of(tokens: Tensor) -> tuple[Tensor, Tensor]:
     return distinctness, torch.where(tokens < M - 1, DECILES * tokens // M, -1)
 
 
-def call_of(rows: Rows, queries: Tensor) -> AttentionCall:
+def call_of(rows: AttentionRows, queries: Tensor) -> AttentionCall:
     place = {int(q): i for i, q in enumerate(queries)}
 
-    def some(of: Tensor) -> Rows:
+    def some(of: Tensor) -> AttentionRows:
         at = [place[int(q)] for q in of]
-        return Rows(rows.p[:, :, at], rows.visible[..., at, :])
+        return AttentionRows(rows.p[:, :, at], rows.visible[..., at, :])
 
     b, h, _, s = rows.p.shape
     return AttentionCall("a", 0, (b, h, s, s), rows.p.device, some)
 
 
-def gathered(rows: Rows, queries: Tensor, tokens: Tensor, block: int | None = None) -> Gathered:
-    return gather(call_of(rows, queries), Plan(queries, torch.tensor([0, 2]), tokens, *known_of(tokens)), block)
+def gathered(rows: AttentionRows, queries: Tensor, tokens: Tensor, block: int | None = None) -> AttentionSums:
+    return compute_sums(
+        call_of(rows, queries), StatisticsPlan(queries, torch.tensor([0, 2]), tokens, *known_of(tokens)), block
+    )
 
 
-def by_name(found: Gathered) -> dict[str, tuple[Tensor, Tensor]]:
+def by_name(found: AttentionSums) -> dict[str, tuple[Tensor, Tensor]]:
     """Value and baseline (B, H)."""
     named = {name: (found.value[i], found.uniform[i]) for i, name in enumerate(STATISTICS)}
     named |= {f"decile {d}": (found.mass[d], found.uniform_mass[d]) for d in range(DECILES)}
@@ -165,7 +167,7 @@ def test_a_weight_that_is_no_number_stays_in_its_row(way: torch.dtype) -> None:
     rows, tokens = a_pass(dtype=way)
     p = rows.p.clone()
     p[0, 0, 3, 2] = torch.nan
-    found, whole = (gathered(Rows(one, rows.visible), QUERIES, tokens) for one in (p, rows.p))
+    found, whole = (gathered(AttentionRows(one, rows.visible), QUERIES, tokens) for one in (p, rows.p))
     assert int(found.n_queries[0, 0]) == int(whole.n_queries[0, 0]) - 1
     assert not torch.equal(found.sums[:, 0, 0], whole.sums[:, 0, 0])
     assert torch.equal(found.sums[:, 0, 1:], whole.sums[:, 0, 1:])
@@ -174,18 +176,18 @@ def test_a_weight_that_is_no_number_stays_in_its_row(way: torch.dtype) -> None:
 
 def test_layers_that_see_the_same_share_a_baseline_and_others_do_not() -> None:
     one, tokens = a_pass()
-    other = Rows(one.p, torch.ones_like(one.visible))
-    plan = Plan(QUERIES, torch.tensor([0]), tokens, *known_of(tokens))
-    first, second, third = (gather(call_of(rows, QUERIES), plan) for rows in (one, other, one))
+    other = AttentionRows(one.p, torch.ones_like(one.visible))
+    plan = StatisticsPlan(QUERIES, torch.tensor([0]), tokens, *known_of(tokens))
+    first, second, third = (compute_sums(call_of(rows, QUERIES), plan) for rows in (one, other, one))
     assert torch.equal(first.uniform, third.uniform)
     assert not torch.equal(first.uniform, second.uniform)
-    fresh = gather(call_of(other, QUERIES), Plan(QUERIES, torch.tensor([0]), tokens, *known_of(tokens)))
+    fresh = compute_sums(call_of(other, QUERIES), StatisticsPlan(QUERIES, torch.tensor([0]), tokens, *known_of(tokens)))
     torch.testing.assert_close(second.sums, fresh.sums, rtol=0, atol=0)
 
 
 def test_without_tokens_nothing_is_said_of_them() -> None:
     rows, _ = a_pass()
-    found = by_name(gather(call_of(rows, QUERIES), Plan(QUERIES, torch.tensor([0]))))
+    found = by_name(compute_sums(call_of(rows, QUERIES), StatisticsPlan(QUERIES, torch.tensor([0]))))
     for name, (value, uniform) in found.items():
         of_tokens = name.startswith(("same", "induction", "copy", "decile", "distinctness"))
         assert value.isnan().all() == uniform.isnan().all() == of_tokens, name
@@ -193,14 +195,14 @@ def test_without_tokens_nothing_is_said_of_them() -> None:
 
 def test_uniform_attention_is_its_own_baseline(way: torch.dtype) -> None:
     rows, tokens = a_pass()
-    even = Rows((rows.visible / rows.visible.sum(-1, keepdim=True)).to(way).expand_as(rows.p), rows.visible)
+    even = AttentionRows((rows.visible / rows.visible.sum(-1, keepdim=True)).to(way).expand_as(rows.p), rows.visible)
     for name, (value, uniform) in by_name(gathered(even, QUERIES, tokens)).items():
         torch.testing.assert_close(value, uniform.to(value), rtol=1e-6, atol=1e-7, equal_nan=True, msg=name)
 
 
 def test_masked_rows_count_nowhere() -> None:
     rows, tokens = a_pass()
-    nothing = gathered(Rows(torch.full_like(rows.p, torch.nan), rows.visible), QUERIES, tokens)
+    nothing = gathered(AttentionRows(torch.full_like(rows.p, torch.nan), rows.visible), QUERIES, tokens)
     assert not nothing.n_queries.any()
     assert nothing.value.isnan().all()
     assert (nothing.sample.p == 0).all()
@@ -216,7 +218,7 @@ def test_a_head_that_looks_back_one_is_told_from_one_that_copies() -> None:
         back[0, 0, i, q - 1] = 1
         induct[0, 0, i, q - 3 if q >= 4 else 0] = 1
     for p, name, other in ((back, "previous", "induction"), (induct, "induction", "previous")):
-        found = by_name(gathered(Rows(p, visible), queries, tokens))
+        found = by_name(gathered(AttentionRows(p, visible), queries, tokens))
         assert float(found[name][0]) == 1.0
         assert float(found[other][0]) < 0.5
 
@@ -227,12 +229,12 @@ def test_all_that_was_found_is_fetched_at_once(monkeypatch: pytest.MonkeyPatch) 
     to_host = Tensor.cpu
     monkeypatch.setattr(Tensor, "cpu", lambda tensor: (transfers.append(tensor), to_host(tensor))[1])
     given = [torch.arange(6.0).view(2, 3), torch.tensor(7.0, dtype=torch.float64), torch.ones(0, 2)]
-    found = fetching(given)()
+    found = start_transfer(given)()
     assert len(transfers) == 1
     for one, array in zip(given, found, strict=True):
         assert array.dtype == np.float64
         np.testing.assert_array_equal(array, one.numpy())
-    assert fetching([])() == []
+    assert start_transfer([])() == []
 
 
 def test_a_look_keeps_layers_of_different_shapes_apart() -> None:
@@ -240,15 +242,15 @@ def test_a_look_keeps_layers_of_different_shapes_apart() -> None:
     another sequence has no tokens, though it has the shape of those that have."""
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(M, (B, T), generator=generator)
-    look = Look(None, tokens)
+    look = AttentionCollector(None, tokens)
     for number, (heads, others) in enumerate(((3, False), (2, False), (3, True), (3, False))):
         p = torch.randn(B, heads, T, T, generator=generator).softmax(-1)
-        call = call_of(Rows(p, torch.ones(T, T, dtype=torch.bool)), torch.arange(T))
-        look(dataclasses.replace(call, number=number, to_others=others))
+        call = call_of(AttentionRows(p, torch.ones(T, T, dtype=torch.bool)), torch.arange(T))
+        look(dataclasses.replace(call, number=number, is_cross=others))
     found = look.finish({}, {})()
     assert [(layer.number, layer.heads) for layer in found.layers] == [(0, 3), (1, 2), (2, 3), (3, 3)]
     assert [np.isnan(copy).all() for copy in found.values["copy"]] == [False, False, True, False]
-    for i, (_, one, *_) in enumerate(look.found.values()):
+    for i, (_, one, *_) in enumerate(look.results.values()):
         for line, name in enumerate(STATISTICS):
             np.testing.assert_allclose(found.values[name][i], one.value[line].nanmean(0), rtol=1e-6)
             np.testing.assert_allclose(found.values[f"{name}_uniform"][i], one.uniform[line].nanmean(0), rtol=1e-6)

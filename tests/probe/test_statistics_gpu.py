@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scansnap.kernels.cuda import triton_available
-from scansnap.probe.capture import AttentionCall, watching
-from scansnap.probe.capture.sources import products
+from scansnap.probe.capture import AttentionCall, watch_attention
+from scansnap.probe.capture.sources import attention_logits
 from scansnap.probe.schema import DECILES
-from scansnap.probe.statistics import Gathered, Plan, gather
-from scansnap.probe.statistics.gathering import _for_kernel
+from scansnap.probe.statistics import AttentionSums, StatisticsPlan, compute_sums
+from scansnap.probe.statistics.compute import _kernel_takes
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
               pytest.mark.skipif(not triton_available(), reason="no Triton")]  # fmt: skip
@@ -40,7 +40,7 @@ class Attention(nn.Module):
 
 def seen(model: nn.Module) -> AttentionCall:
     calls: list[AttentionCall] = []
-    with torch.no_grad(), watching(model, calls.append):
+    with torch.no_grad(), watch_attention(model, calls.append):
         model()
     assert len(calls) == 1
     return calls[0]
@@ -57,7 +57,7 @@ def both(
     block: int | None = None,
     by_softmax: bool = False,
     known: bool = True,
-) -> tuple[Gathered, Gathered]:
+) -> tuple[AttentionSums, AttentionSums]:
     """By the kernel, and by torch in float64 on the CPU from the same numbers."""
     b, h, t, s = shape
     generator = torch.Generator().manual_seed(0)
@@ -71,21 +71,21 @@ def both(
     at = torch.linspace(0, t - 1, queries).long().unique()
     kept = torch.tensor([0, len(at) // 2, len(at) - 1]).unique()
     facts = (tokens, distinctness, decile) if t == s and known else (None, None, None)
-    plan = Plan(at, kept, *facts)
+    plan = StatisticsPlan(at, kept, *facts)
 
-    def on(device: str) -> Plan:
+    def on(device: str) -> StatisticsPlan:
         fields = {f.name: getattr(plan, f.name) for f in dataclasses.fields(plan)}
-        return Plan(**{name: None if one is None else one.to(device) for name, one in fields.items()})
+        return StatisticsPlan(**{name: None if one is None else one.to(device) for name, one in fields.items()})
 
     device_mask = None if mask is None else mask.cuda()
     call = seen(Attention(strided.cuda(), k.cuda(), causal, device_mask, by_softmax))
-    assert _for_kernel(call)
+    assert _kernel_takes(call)
     wide = None if mask is None else mask if mask.dtype == torch.bool else mask.double()
     exact = seen(Attention(q.double(), k.double(), causal, wide, by_softmax))
-    return gather(call, on("cuda"), block), gather(exact, plan)
+    return compute_sums(call, on("cuda"), block), compute_sums(exact, plan)
 
 
-def close(found: Gathered, exact: Gathered, atol: float = 2e-5) -> None:
+def close(found: AttentionSums, exact: AttentionSums, atol: float = 2e-5) -> None:
     """Every line of the sums but share95, whose steps are 1/S: there a rounding error may move a query by one key."""
     sums, wanted = found.sums.cpu().double(), exact.sums.double()
     torch.testing.assert_close(sums[..., 2], wanted[..., 2], rtol=0, atol=0)
@@ -123,7 +123,7 @@ def test_tf32_is_not_used() -> None:
         close(*both())
         q, k = torch.randn(2, 2, 6, 65, 64, generator=torch.Generator().manual_seed(0))
         exact = 0.3 * q.double() @ k[:, :3].repeat_interleave(2, 1).double().mT
-        found = products(q.cuda(), k[:, :3].cuda(), 0.3)
+        found = attention_logits(q.cuda(), k[:, :3].cuda(), 0.3)
         torch.testing.assert_close(found.cpu().double(), exact, rtol=0, atol=1e-5)
     finally:
         torch.set_float32_matmul_precision(asked)
@@ -196,6 +196,8 @@ def test_equal_weights_need_as_many_keys_as_their_share() -> None:
     q = torch.zeros(1, 1, 64, 16, device="cuda")
     queries = torch.tensor([1, 19, 39, 63], device="cuda")
     for at, wanted in zip(queries, (2, 19, 38, 61), strict=True):
-        found = gather(seen(Attention(q, q, True, None)), Plan(at[None], torch.tensor([0], device="cuda")))
+        found = compute_sums(
+            seen(Attention(q, q, True, None)), StatisticsPlan(at[None], torch.tensor([0], device="cuda"))
+        )
         assert float(found.value[4]) == pytest.approx(wanted / (int(at) + 1), rel=1e-6)
         assert float(found.uniform[4]) == pytest.approx(wanted / (int(at) + 1), rel=1e-6)

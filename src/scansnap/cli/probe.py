@@ -72,7 +72,7 @@ def probe(
         place = f"Measurements are in {target}. " if target.exists() else ""
         err.print(f"Stopped. {place}Continue with the same command.", markup=False)
         return 130
-    for sentence in done.said:
+    for sentence in done.messages:
         err.print(f"Note: {sentence}.", markup=False)
     if report is not None:
         done.probe.report(report)
@@ -91,9 +91,9 @@ def _summary(done: Any, target: Path, report: Path | None) -> dict[str, Any]:
         "parameters": data.attrs["parameters"],
         "coverage": data.attrs.get("coverage"),
         "checkpoints": [{"name": one.name, "step": one.step, "sha": one.sha} for one in done.checkpoints],
-        "same": [{"name": one.name, "as": other.name} for one, other in done.same],
+        "same": [{"name": one.name, "as": other.name} for one, other in done.duplicates],
         "steps": data.step.values.tolist(),
-        "there_before": done.before,
+        "there_before": done.n_earlier,
         "seconds": round(done.seconds, 3),
         "heads": [{"path": str(data.path.values[layer]), "call": int(data.call.values[layer]), "head": head,
                    "verdict": str(data.verdict.values[layer, head])}
@@ -107,7 +107,7 @@ def _print(done: Any, target: Path, report: Path | None) -> None:
     from scansnap.probe.findings import summary
 
     data = done.data
-    before = f", {done.before} were there already" if done.before else ""
+    before = f", {done.n_earlier} were there already" if done.n_earlier else ""
     out.print(f"{data.attrs['model']} ({data.attrs['parameters']:,} parameters), {data.sizes['step']} checkpoints "
               f"in {done.seconds:.1f} s{before}; {data.attrs.get('coverage', '')}", markup=False)  # fmt: skip
     out.print(summary(data), markup=False)

@@ -1,20 +1,20 @@
-"""Watching other people's models: which attention they compute, and what is in it, without a trace in the training."""
+"""Measure the attention of any PyTorch model while it trains, without changing the training."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scansnap.probe.capture.record import record as record
+    from scansnap.probe.capture.watcher import record as record
 
 __all__ = ["record"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imported on first use, so that torch is loaded only where a model is watched."""
+    """Import on first use, so that torch is loaded only if a model is measured."""
     if name != "record":
         raise AttributeError(f"module 'scansnap.probe' has no attribute {name!r}")
-    from scansnap.probe.capture.record import record
+    from scansnap.probe.capture.watcher import record
 
     globals()[name] = record
     return record

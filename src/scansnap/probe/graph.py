@@ -1,8 +1,8 @@
-"""A measurement as one CUDA graph: recorded once, then replayed with the weights as they are.
+"""Record a measurement as a CUDA graph, and replay it with the current weights.
 
-A pass of GPT-2 small keeps a GPU busy for half of the time that Python takes to ask for it. Replayed, nothing of Python
-runs, neither the model's nor ours, so that the pass must depend on weights, buffers and the batch alone, and the memory
-of one pass stays taken. Both are for the user to allow.
+A pass of GPT-2 small keeps a GPU busy for half of the time that Python needs to launch it. A replay runs no Python:
+the pass must depend on weights, buffers and the batch alone, and the memory of one pass stays allocated. The user
+enables it with ``graph=True``.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import torch
 from torch import nn
 
 from scansnap.probe.batch import tensors_of
-from scansnap.probe.capture import Rows
-from scansnap.probe.look import Pass
-from scansnap.probe.parallel import sharded
-from scansnap.probe.quiet import chance_kept
+from scansnap.probe.capture import AttentionRows
+from scansnap.probe.distributed import is_sharded
+from scansnap.probe.measurement import ForwardPass
+from scansnap.probe.state import preserve_rng
 
 _FLAGS = (
     torch.is_autocast_enabled, torch.get_default_dtype, torch.get_float32_matmul_precision,
@@ -29,76 +29,76 @@ _FLAGS = (
 
 
 @dataclass(frozen=True)
-class Recorded:
-    """A pass that can be made again; its tensors are written anew each time."""
+class RecordedPass:
+    """A pass that can be replayed; each replay writes to the same tensors."""
 
     graph: torch.cuda.CUDAGraph
-    made_for: tuple[Any, ...]
-    found: Pass
-    batch: Any  # read where it lies
+    dependencies: tuple[Any, ...]
+    result: ForwardPass
+    batch: Any  # the graph reads it in place
 
-    def again(self, model: nn.Module) -> Pass:
-        """The same pass with the weights of now."""
-        with torch.cuda.device(_device(model)), chance_kept(), _buffers_kept(model):
+    def replay(self, model: nn.Module) -> ForwardPass:
+        """The same pass with the current weights."""
+        with torch.cuda.device(_device(model)), preserve_rng(), _preserve_buffers(model):
             self.graph.replay()
-        look = self.found.look
-        # What is kept from one measurement to the next must not be written to by the next.
-        kept = {
-            name: (layer, replace(one, sample=Rows(one.sample.p.clone(), one.sample.visible)), chosen)
-            for name, (layer, one, chosen) in look.found.items()
+        collector = self.result.collector
+        # The next replay must not write to the samples of this one.
+        results = {
+            key: (layer, replace(sums, sample=AttentionRows(sums.sample.p.clone(), sums.sample.visible)), plan)
+            for key, (layer, sums, plan) in collector.results.items()
         }
-        return replace(self.found, look=replace(look, found=kept))
+        return replace(self.result, collector=replace(collector, results=results))
 
 
-def recorded(model: nn.Module, batch: Any, run: Callable[[], Pass]) -> Recorded:
-    """Record what ``run`` does. It has run before: what is compiled or chosen on the way is there."""
-    device, depends = _device(model), what_it_depends_on(model)
+def record_pass(model: nn.Module, batch: Any, run: Callable[[], ForwardPass]) -> RecordedPass:
+    """Record ``run``, which has run before: whatever it compiles or selects is ready."""
+    device, depends = _device(model), pass_dependencies(model)
     generator = torch.cuda.default_generators[device.index]
-    graph, memory, chance = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle(), generator.clone_state()
-    here, aside = torch.cuda.current_stream(device), torch.cuda.Stream(device)
-    aside.wait_stream(here)
+    graph, memory, rng_state = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle(), generator.clone_state()
+    current, side = torch.cuda.current_stream(device), torch.cuda.Stream(device)
+    side.wait_stream(current)
     try:
-        with torch.cuda.stream(aside):
-            graph.capture_begin(memory, capture_error_mode="thread_local")  # other threads may go on loading data
+        with torch.cuda.stream(side):
+            graph.capture_begin(memory, capture_error_mode="thread_local")  # other threads may load data
             try:
-                found = run()
+                result = run()
             finally:
                 graph.capture_end()
     except BaseException:
-        # A recording that was broken off leaves the generator waiting for its end, and the allocator too: the next
-        # random number of the training would fail.
-        generator.graphsafe_set_state(chance)
-        with suppress(RuntimeError):  # where the recording has ended well, and the pass itself has failed
+        # After a failed recording the generator and the allocator wait for its end, and the next random number of the
+        # training would fail.
+        generator.graphsafe_set_state(rng_state)
+        with suppress(RuntimeError):  # the recording has ended, and the pass itself has failed
             torch._C._cuda_endAllocateToPool(device.index, memory)
         raise
-    here.wait_stream(aside)
-    return Recorded(graph, depends, found, batch)
+    current.wait_stream(side)
+    return RecordedPass(graph, depends, result, batch)
 
 
 def _device(model: nn.Module) -> torch.device:
     return next(model.parameters()).device
 
 
-def what_it_depends_on(model: nn.Module) -> tuple[Any, ...]:
-    """Where weights and buffers lie, and how torch computes: a graph is of no use once one of these is another."""
-    places = [(tensor.data_ptr(), tensor.dtype, tensor.shape) for tensor in (*model.parameters(), *model.buffers())]
+def pass_dependencies(model: nn.Module) -> tuple[Any, ...]:
+    """Addresses of weights and buffers, and torch's settings: a change of any invalidates the graph."""
+    tensors = [(tensor.data_ptr(), tensor.dtype, tensor.shape) for tensor in (*model.parameters(), *model.buffers())]
     autocast = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
-    return (*places, autocast, *(flag() for flag in _FLAGS), torch.backends.cuda.matmul.allow_tf32)
+    return (*tensors, autocast, *(flag() for flag in _FLAGS), torch.backends.cuda.matmul.allow_tf32)
 
 
-def cannot_be_recorded(model: nn.Module, batch: Any) -> str | None:
-    """Why not, if it cannot."""
+def why_not_recordable(model: nn.Module, batch: Any) -> str | None:
+    """Why the pass cannot be recorded; None if it can."""
     devices = {tensor.device for tensor in (*model.parameters(), *model.buffers(), *tensors_of(batch))}
-    if sharded(model):
-        return "the model is in shards"
+    if is_sharded(model):
+        return "the model is sharded"
     if len(devices) != 1 or next(iter(devices)).type != "cuda":
         return f"the model is on {' and '.join(sorted(map(str, devices)))}"
     return None
 
 
 @contextmanager
-def _buffers_kept(model: nn.Module) -> Iterator[None]:
-    """A pass may write to them, as caches are."""
+def _preserve_buffers(model: nn.Module) -> Iterator[None]:
+    """A pass may write to buffers that are caches."""
     before = [(buffer, buffer.clone()) for buffer in model.buffers()]
     try:
         yield

@@ -6,8 +6,8 @@
     Trainer(model, args, train_dataset=data, callbacks=[ProbeCallback(probe)]).train()
     probe.report("probe.html")
 
-Steps are the Trainer's ``global_step``, updates done, with 0 before the first. Checkpoints hold nothing of it: the
-probe's own file is the record, and a resumed Trainer goes on with it (same ``out``).
+Steps are the Trainer's ``global_step``; step 0 is before the first update. The probe's file is independent of the
+Trainer's checkpoints. A resumed Trainer continues the file with the same ``out``.
 """
 
 from __future__ import annotations
@@ -23,32 +23,42 @@ from scansnap.probe.probe import Probe
 try:
     from transformers import TrainerCallback
 except ImportError:
-    allowed = f"there for a Trainer: {how('transformers')}"
-    raise InputError("transformers", "not installed", allowed) from None
+    raise InputError("transformers", "no such package", "an installed package", how("transformers")) from None
 
 
 class ProbeCallback(TrainerCallback):
-    """Measures where it is due, in the precision the Trainer trains in; the loss is the one it logged last."""
+    """Call a probe from a Hugging Face ``Trainer``, in the Trainer's precision; the loss is the last one it logged.
+
+    Parameters
+    ----------
+    probe : scansnap.Probe
+        Its ``every`` decides which steps are measured.
+
+    Examples
+    --------
+    >>> from scansnap.probe.hf import ProbeCallback
+    >>> trainer = Trainer(model, args, train_dataset=data, callbacks=[ProbeCallback(probe)])  # doctest: +SKIP
+    """
 
     def __init__(self, probe: Probe) -> None:
         self.probe = probe
         self.loss: float | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
-        """Before the first update, or where a checkpoint is taken up."""
+        """Before the first update, or after resuming a checkpoint."""
         self._step(args, state)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
-        """After an update; batches whose gradients are only gathered do not count."""
+        """After an update; batches that only accumulate gradients do not count."""
         self._step(args, state)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **rest: Any) -> None:
-        """The Trainer's mean loss since its last log."""
+        """Remember the Trainer's mean loss since its last log."""
         if logs is not None and "loss" in logs:
             self.loss = float(logs["loss"])
 
     def _step(self, args: Any, state: Any) -> None:
-        """Accelerate casts in the model's own forward; a probe's ``forward`` may start further inside."""
+        """Accelerate autocasts in the model's forward, which a probe's ``forward`` may bypass."""
         dtype = torch.bfloat16 if args.bf16 else torch.float16
         with torch.autocast(args.device.type, dtype, enabled=args.bf16 or args.fp16):
             self.probe.step(state.global_step, loss=self.loss)

@@ -6,8 +6,8 @@
     probe = ss.Probe(module.model, {"input_ids": ids}, out="probe.zarr")   # or the module itself, if it has a forward
     Trainer(max_steps=1000, callbacks=[ProbeCallback(probe)]).fit(module, loader)
 
-Steps are the Trainer's ``global_step``, updates done, with 0 before the first. Checkpoints hold nothing of it: the
-probe's own file is the record, and a resumed Trainer goes on with it (same ``out``).
+Steps are the Trainer's ``global_step``; step 0 is before the first update. The probe's file is independent of the
+Trainer's checkpoints. A resumed Trainer continues the file with the same ``out``.
 """
 
 from __future__ import annotations
@@ -26,22 +26,33 @@ except ImportError:
     try:
         from pytorch_lightning import Callback  # type: ignore[assignment]
     except ImportError:
-        raise InputError("lightning", "not installed", "there for its Trainer: pip install lightning") from None
+        raise InputError("lightning", "no such package", "an installed package", "pip install lightning") from None
 
 
 class ProbeCallback(Callback):
-    """Measures where it is due, in the precision the Trainer trains in; the loss is that of the last batch."""
+    """Call a probe from a Lightning ``Trainer``, in the Trainer's precision; the loss is that of the last batch.
+
+    Parameters
+    ----------
+    probe : scansnap.Probe
+        Its ``every`` decides which steps are measured.
+
+    Examples
+    --------
+    >>> from scansnap.probe.lightning import ProbeCallback  # doctest: +SKIP
+    >>> trainer = Trainer(max_steps=1000, callbacks=[ProbeCallback(probe)])  # doctest: +SKIP
+    """
 
     def __init__(self, probe: Probe) -> None:
         self.probe = probe
-        self.last = -1  # step it was told
+        self.last = -1  # step passed to the probe
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Before the first update, or where a checkpoint is taken up."""
+        """Before the first update, or after resuming a checkpoint."""
         self._step(trainer, None)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """After an update; batches whose gradients are only gathered do not count."""
+        """After an update; batches that only accumulate gradients do not count."""
         self._step(trainer, outputs.get("loss") if isinstance(outputs, Mapping) else outputs)
 
     def _step(self, trainer: Any, loss: Any) -> None:

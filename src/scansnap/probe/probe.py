@@ -1,7 +1,8 @@
-"""The probe: measures the attention of a model on one batch, at chosen steps of somebody else's training loop."""
+"""Measure the attention of a model on one batch, at chosen steps of a training loop."""
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
@@ -11,42 +12,73 @@ import numpy as np
 import xarray as xr
 from torch import Tensor, nn
 
-from scansnap.checks import InputError, check_integer
-from scansnap.probe.batch import called, copied, device_of, own_loss, padding, placed, token_ids
-from scansnap.probe.capture import AttentionCall, watching
-from scansnap.probe.corpus import facts
-from scansnap.probe.coverage import Coverage
-from scansnap.probe.findings import findings
-from scansnap.probe.graph import Recorded, cannot_be_recorded, recorded, what_it_depends_on
-from scansnap.probe.look import Chosen, Look, Measurement, Pass
-from scansnap.probe.parallel import agreed, bare, first_process, sharded
-from scansnap.probe.quiet import any_algorithm, undisturbed, without_collecting
-from scansnap.probe.schedule import schedule
-from scansnap.probe.store import Measurements, described, kept_in
+from scansnap.checks import InputError, check_integer, digits
+from scansnap.probe.batch import (
+    call_model,
+    copy_batch,
+    model_loss,
+    padding_mask,
+    require_single_device,
+    to_model,
+    token_ids,
+)
+from scansnap.probe.capture import AttentionCall, watch_attention
+from scansnap.probe.capture.modules import Coverage
+from scansnap.probe.corpus import token_facts
+from scansnap.probe.distributed import broadcast_decision, is_main_process, is_sharded, unwrap_model
+from scansnap.probe.findings import add_findings
+from scansnap.probe.graph import RecordedPass, pass_dependencies, record_pass, why_not_recordable
+from scansnap.probe.measurement import AttentionCollector, ForwardPass, LayerPlan, Measurement
+from scansnap.probe.state import allow_nondeterminism, pause_garbage_collection, preserve_state
+from scansnap.probe.store import Measurements, describe_run, open_measurements
 
 T = TypeVar("T")
 
 
 class Probe:
-    """Statistics of every attention of a model, over training.
+    """Record how every attention head of a model changes during training.
 
-    batch    what ``model(**batch)``, ``model(*batch)`` or ``model(batch)`` takes; for anything else there is
-             ``forward(model, batch)``
-    corpus   what tells common from distinct tokens: token ids in one row, a table or a list of documents, or a
-             scansnap corpus; None: the batch itself
-    every    when :meth:`step` measures: a number of steps, a list of steps, or ``log:N``, N a decade
-    queries  query positions looked at in each sequence, spread evenly; None: all
-    tokens   token ids (B, T) of the batch, where it does not have them as ``input_ids`` or is not made of them: without
-             them nothing is known of which words are looked at
-    out      a Zarr folder that every measurement goes to; it is there and of the same batch where a training is
-             resumed, and goes on from the first step that is told. One that cannot be gone on with is refused, or
-             replaced with ``overwrite``. None: in memory only
-    words    the text of each token id, from 0 on, so that the report can show sentences
-    graph    measure by replaying a CUDA graph, for passes that depend on weights, buffers and the batch alone (not on
-             Python's numbers that change while it trains); the memory of one pass stays taken
+    The probe runs the model on a fixed batch at chosen steps and stores statistics of its attention: entropy, what it
+    attends to, how far it has moved. Training with the probe gives bit-identical weights to training without it. A
+    measurement that fails gives a warning, and training continues.
 
-    Weights, buffers, modes and random numbers are as if nobody had looked. A measurement that fails warns, and training
-    goes on.
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Any model that computes attention by softmax over keys.
+    batch : Any
+        What ``model(**batch)``, ``model(*batch)`` or ``model(batch)`` takes.
+    corpus : Any, optional
+        Token ids that determine which tokens are common: one row, a table, a list of documents, or a
+        :class:`scansnap.Corpus`. Without it the batch is the corpus.
+    every : int, str or iterable of int
+        When :meth:`step` measures: every n-th step, a list of steps, or ``log:N`` with N measurements per decade.
+    queries : int or None
+        Query positions measured in each sequence, evenly spread. None measures all.
+    tokens : torch.Tensor, optional
+        Token ids (B, T) of the batch, for a batch that neither is token ids nor has ``input_ids``.
+    forward : callable, optional
+        ``forward(model, batch)``, for models that cannot be called with the batch.
+    out : path, optional
+        A folder NAME.zarr that receives every measurement. An existing one is continued if it has the same batch and
+        corpus. None keeps the measurements in memory.
+    overwrite : bool
+        Replace what is at ``out``.
+    words : sequence of str, optional
+        The text of each token id, for the sentences of the report.
+    graph : bool
+        Replay a CUDA graph of the pass. The pass must depend on weights, buffers and the batch alone.
+
+    Examples
+    --------
+    >>> import torch, scansnap as ss
+    >>> layer = torch.nn.TransformerEncoderLayer(8, 2, 8, batch_first=True)
+    >>> model = torch.nn.Sequential(torch.nn.Embedding(7, 8), layer)
+    >>> probe = ss.Probe(model, torch.arange(18).reshape(2, 9) % 7, every=10)
+    >>> for step in range(21):
+    ...     probe.step(step)  # after each training step
+    >>> probe.dataset().entropy.dims, probe.dataset().step.values.tolist()
+    (('step', 'layer', 'head'), [0, 10, 20])
     """
 
     def __init__(
@@ -66,9 +98,9 @@ class Probe:
     ) -> None:
         if not isinstance(model, nn.Module):
             raise InputError("model", type(model).__name__, "a torch.nn.Module")
-        self.model, self.batch, self.forward = bare(model), copied(batch), forward or called
+        self.model, self.batch, self.forward = unwrap_model(model), copy_batch(batch), forward or call_model
         if forward is None:
-            device_of(self.model)
+            require_single_device(self.model)
         every = every if isinstance(every, int | str) else list(every)
         self.due, self.queries = (
             schedule(every),
@@ -76,134 +108,168 @@ class Probe:
         )
         self.tokens = token_ids(self.batch if tokens is None else tokens)
         if self.tokens is None and corpus is not None:
-            raise InputError(
-                "batch", "without token ids", "one with input_ids, or give tokens=, where there is a corpus"
-            )
-        self.facts = None if self.tokens is None else facts(corpus, self.tokens, padding(self.batch))
+            raise InputError("batch", "no token ids", "token ids or input_ids", "pass tokens= with the corpus")
+        self.facts = None if self.tokens is None else token_facts(corpus, self.tokens, padding_mask(self.batch))
         self.coverage: Coverage | None = None  # of the last measurement
-        self.chosen: dict[Any, Chosen] = {}  # what is looked at, by the shape of an attention
-        attrs = described(self.model, self.batch, every, self.queries)
+        self.plans: dict[Any, LayerPlan] = {}  # what to measure, by the shape of an attention
+        attrs = describe_run(self.model, self.batch, every, self.queries)
         attrs |= {} if self.facts is None else self.facts.attrs
-        self._graph = graph  # whether to replay; not once it has turned out to be impossible
-        self._recorded: Recorded | None = None
-        self._depended: tuple[Any, ...] | None = None  # what the last pass that was not replayed depended on
-        self._kept = Measurements(attrs, self.tokens, words)
-        self._on_its_way: tuple[int, Any, Callable[[], Measurement]] | None = None  # step, loss, and the rest
-        self._at_once = out is not None  # what is on disk must not lag behind a checkpoint
-        if out is not None and first_process():
-            self._kept = kept_in(out, attrs, self.tokens, words, overwrite)
+        self._graph = graph  # False once recording has failed
+        self._recorded: RecordedPass | None = None
+        self._dependencies: tuple[Any, ...] | None = None  # of the last pass that was not a replay
+        self._measurements = Measurements(attrs, self.tokens, words)
+        self._pending: tuple[int, Any, Callable[[], Measurement]] | None = None  # step, loss, transfer
+        self._write_at_once = out is not None  # the file must not lag behind a checkpoint
+        if out is not None and is_main_process():
+            self._measurements = open_measurements(out, attrs, self.tokens, words, overwrite)
 
     @property
     def measurements(self) -> Measurements:
-        """All so far; waits for the last one."""
-        self._settle()
-        return self._kept
+        """All measurements so far; waits for the last one."""
+        self._finish_pending()
+        return self._measurements
 
     def step(self, step: int, loss: float | Tensor | None = None) -> None:
-        """Say after which update the training is, and its loss if you like; measures where that is due."""
-        self._kept.begin(step)
+        """Measure if this step is due.
+
+        Parameters
+        ----------
+        step : int
+            The number of updates so far; 0 is before the first.
+        loss : float or torch.Tensor, optional
+            The training loss. None takes the model's own loss on the batch, if it returns one.
+        """
+        self._measurements.begin(step)
         if self.due(step):
             new = step not in self.measurements.steps
-            if agreed(new) if sharded(self.model) else new:
+            if broadcast_decision(new) if is_sharded(self.model) else new:
                 self.measure(step, loss)
 
     def measure(self, step: int, loss: float | Tensor | None = None) -> None:
-        """Measure now. Of several processes the first keeps it; the others run the model only if it is in shards."""
+        """Measure now, whatever the schedule; parameters as in :meth:`step`.
+
+        Of several processes the first one stores the measurement. The others run the model only if it is sharded.
+        """
         check_integer("step", step)
-        if not first_process() and not sharded(self.model):
+        if not is_main_process() and not is_sharded(self.model):
             return
-        kept = self.measurements
-        kept.begin(step)
+        measurements = self.measurements
+        measurements.begin(step)
         try:
-            found = self._pass()
-            if not first_process():
+            result = self._run_pass()
+            if not is_main_process():
                 return
-            with any_algorithm():
-                arriving = found.look.finish(kept.last, kept.first, kept.before(step))
+            with allow_nondeterminism():
+                transfer = result.collector.finish(measurements.last, measurements.first, measurements.before(step))
         except Exception as error:
-            self._say(step, error)
+            self._warn(step, error)
             return
-        before, self.coverage = self.coverage, found.coverage
-        kept.attrs["coverage"] = self.coverage.sentence()
-        told = found.loss if loss is None else loss
-        self._on_its_way = step, told.detach().clone() if isinstance(told, Tensor) else told, arriving
-        if self._at_once:
-            self._settle()
-        if not self.coverage.complete and self.coverage != before:  # said once
+        before, self.coverage = self.coverage, result.coverage
+        measurements.attrs["coverage"] = self.coverage.sentence()
+        loss = result.loss if loss is None else loss
+        self._pending = step, loss.detach().clone() if isinstance(loss, Tensor) else loss, transfer
+        if self._write_at_once:
+            self._finish_pending()
+        if not self.coverage.complete and self.coverage != before:  # warn once
             warnings.warn(self.coverage.sentence(), stacklevel=2)
 
-    def _pass(self) -> Pass:
-        """One of the model over the batch, looked at; replayed if it may be and is as the one that was recorded."""
-        batch = placed(self.model, self.batch)
+    def _run_pass(self) -> ForwardPass:
+        """Run the model on the batch, or replay the recorded pass if nothing that it depends on has changed."""
+        batch = to_model(self.batch, self.model)
         if not self._graph:
-            return self._watched(batch, lambda run: run())
-        depends = what_it_depends_on(self.model)
-        if self._recorded is None or self._recorded.made_for != depends:
-            self._recorded = None  # its memory is free before the next is recorded
-            last, self._depended = self._depended, depends
-            if last != depends:  # the first of its kind: what compiles or chooses as it runs does so now
-                return self._watched(batch, lambda run: run())
+            return self._watch(batch, lambda run: run())
+        dependencies = pass_dependencies(self.model)
+        if self._recorded is None or self._recorded.dependencies != dependencies:
+            self._recorded = None  # free its memory before the next is recorded
+            last, self._dependencies = self._dependencies, dependencies
+            if last != dependencies:  # the first pass compiles and selects kernels
+                return self._watch(batch, lambda run: run())
             try:
-                if why := cannot_be_recorded(self.model, batch):
-                    raise RuntimeError(why)
-                self._recorded = self._watched(batch, lambda run: recorded(self.model, batch, run))
+                if reason := why_not_recordable(self.model, batch):
+                    raise RuntimeError(reason)
+                self._recorded = self._watch(batch, lambda run: record_pass(self.model, batch, run))
             except Exception as error:
                 self._graph = False
-                warnings.warn(f"the probe goes on without a CUDA graph: {error}", stacklevel=4)
-                return self._watched(batch, lambda run: run())
-        return self._recorded.again(self.model)
+                warnings.warn(f"the probe continues without a CUDA graph: {error}", stacklevel=4)
+                return self._watch(batch, lambda run: run())
+        return self._recorded.replay(self.model)
 
-    def _watched(self, batch: Any, how: Callable[[Callable[[], Pass]], T]) -> T:
-        """``how`` is given a pass to run."""
-        look, failed = Look(self.queries, self.tokens, self.facts, self.chosen), list[Exception]()
+    def _watch(self, batch: Any, execute: Callable[[Callable[[], ForwardPass]], T]) -> T:
+        """Call ``execute`` with a function that runs a measured pass."""
+        collector, errors = AttentionCollector(self.queries, self.tokens, self.facts, self.plans), list[Exception]()
 
-        def seen(call: AttentionCall) -> None:
-            """The model's pass goes on if a look fails: other processes may wait for this one inside it."""
-            if first_process() and not failed:
+        def collect(call: AttentionCall) -> None:
+            """An error must not end the pass: other processes may wait for this one inside it."""
+            if is_main_process() and not errors:
                 try:
-                    with any_algorithm():
-                        look(call)
+                    with allow_nondeterminism():
+                        collector(call)
                 except Exception as error:
-                    failed.append(error)
+                    errors.append(error)
 
-        with without_collecting(), undisturbed(self.model), watching(self.model, seen) as watched:
-            found = how(lambda: Pass(look, own_loss(self.forward(self.model, batch)), Coverage.of(watched)))
-        if failed:
-            raise failed[0]
-        return found
+        with pause_garbage_collection(), preserve_state(self.model), watch_attention(self.model, collect) as watcher:
+            result = execute(
+                lambda: ForwardPass(collector, model_loss(self.forward(self.model, batch)), watcher.coverage())
+            )
+        if errors:
+            raise errors[0]
+        return result
 
-    def _settle(self) -> None:
-        """Keep what is on its way. A GPU goes on with the training meanwhile, so it is asked for when it is needed."""
-        if self._on_its_way is None:
+    def _finish_pending(self) -> None:
+        """Store the pending measurement. A GPU trains on meanwhile, so this waits until the numbers are needed."""
+        if self._pending is None:
             return
-        (step, loss, found), self._on_its_way = self._on_its_way, None
+        (step, loss, transfer), self._pending = self._pending, None
         try:
-            new = found()
+            new = transfer()
             if loss is not None:
                 new.values["loss"] = [np.array(float(loss))]
-            self._kept.add(step, new)
+            self._measurements.add(step, new)
         except Exception as error:
-            self._say(step, error)
+            self._warn(step, error)
 
-    def _say(self, step: int, error: Exception) -> None:
-        words = f"the probe could not measure at step {step} ({type(error).__name__}: {error})"
-        warnings.warn(words, stacklevel=4)
+    def _warn(self, step: int, error: Exception) -> None:
+        message = f"the probe could not measure at step {step} ({type(error).__name__}: {error})"
+        warnings.warn(message, stacklevel=4)
 
     def dataset(self) -> xr.Dataset:
-        """Means over the sequences of the batch by step, layer and head, ``…_uniform`` beside each, and what follows:
+        """Return all measurements, with the findings derived from them.
 
-        scan index, snapping times, verdicts (:mod:`scansnap.probe.findings`).
+        Returns
+        -------
+        xarray.Dataset
+            Dimensions step, layer and head (and sequence, decile, against). Beside each statistic stands the value of
+            uniform attention, NAME_uniform. ``verdict``, ``scan_index``, ``t_snap`` and others are the findings.
         """
-        return findings(self.measurements.dataset())
+        return add_findings(self.measurements.dataset())
 
     def report(self, path: str | PathLike[str]) -> None:
-        """Write the page about all measurements so far: one HTML file, which opens offline."""
+        """Write an HTML report of all measurements so far: one file, which opens offline."""
         from scansnap.probe.report.page import report
 
         report(self.dataset(), path)
 
     def tensorboard(self, folder: str | PathLike[str]) -> None:
-        """Write the measurements so far as TensorBoard scalars, in place of those written there before."""
+        """Write all measurements so far as TensorBoard scalars; this replaces those of an earlier call."""
         from scansnap.probe.tensorboard import export
 
         export(self.dataset(), folder)
+
+
+def schedule(every: int | str | Iterable[int]) -> Callable[[int], bool]:
+    """A function that says whether a step is due."""
+    if isinstance(every, str):
+        kind, _, text = every.partition(":")
+        per_decade = digits(text) or 0
+        if kind != "log" or per_decade < 1:
+            raise InputError("every", every, "an integer, a list of steps, or log:N with N measurements per decade")
+
+        def index(step: int) -> int:
+            return math.floor(per_decade * math.log10(step) + 1e-9)
+
+        return lambda step: step < 2 or index(step) > index(step - 1)
+    if isinstance(every, Iterable):
+        steps = {check_integer("every", step) for step in every}
+        return lambda step: step in steps
+    n = check_integer("every", every, least=1)
+    return lambda step: step % n == 0

@@ -1,23 +1,27 @@
-"""What a probe's file holds: every variable once, with its dimensions and what it means."""
+"""The variables of a probe's Dataset: each is declared once, with its dimensions and meaning.
+
+To add a variable, declare it here and compute it in :mod:`scansnap.probe.measurement` (``sums_to_variables`` for means
+over queries, ``AttentionCollector`` for anything else). The file, the Dataset and the docs take it from here.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 DECILES = 10
-AGAINST = ("idf", "pmi", "cooccurrence")  # what attention is compared with by rank
+AGAINST = ("idf", "pmi", "cooccurrence")  # measures of the keys that attention is rank-correlated with
 
-Head = ("layer", "head")
+PER_HEAD = ("layer", "head")
 
 
-class Variable(NamedTuple):
-    """One quantity of a measurement; ``step`` comes before its dimensions."""
+class VariableSpec(NamedTuple):
+    """One quantity of a measurement."""
 
-    dims: tuple[str, ...]
+    dims: tuple[str, ...]  # after ``step``
     meaning: str
 
 
-# Means over queries, then over sequences; each stands beside what uniform attention gives, NAME_uniform.
+# Means over queries, then over sequences. NAME_uniform is the value that uniform attention gives.
 STATISTICS = {
     "entropy": "entropy of a query's attention, nats",
     "entropy_rel": "entropy over that of uniform attention, ln of the number of visible keys",
@@ -36,22 +40,22 @@ STATISTICS = {
 }
 
 OTHERS = {
-    "n_queries": Variable(Head, "queries with a choice of keys, over all sequences"),
-    "sink_share": Variable(Head, "share of sequences whose first key gets more than 0.3 in the mean over its queries"),
-    "mass_by_decile": Variable((*Head, "decile"), "attention by distinctness decile of the key's token"),
-    "uniform_by_decile": Variable((*Head, "decile"), "the same for uniform attention"),
-    "distinctness": Variable(("sequence", *Head), "mean distinctness (0 to 1) of the tokens attended to"),
-    "distinctness_uniform": Variable(("sequence", *Head), "the same for uniform attention"),
-    "scan_chance": Variable(Head, "standard deviation of the scan index if tokens had their distinctness at random"),
-    "rank_corr": Variable((*Head, "against"), "rank correlation of a query's attention with a measure of its keys"),
-    "moved": Variable(Head, "total variation since the last measurement"),
-    "moved_fold": Variable(Head, "total variation since a measurement 1 to 1½ e-folds of steps earlier"),
-    "moved_from_start": Variable(Head, "total variation since the first measurement"),
-    "loss": Variable((), "loss of the batch, where the model gives one or step() was told it"),
+    "n_queries": VariableSpec(PER_HEAD, "queries with more than one visible key, over all sequences"),
+    "sink_share": VariableSpec(PER_HEAD, "share of sequences whose first key gets more than 0.3, mean over queries"),
+    "mass_by_decile": VariableSpec((*PER_HEAD, "decile"), "attention by distinctness decile of the key's token"),
+    "uniform_by_decile": VariableSpec((*PER_HEAD, "decile"), "the same for uniform attention"),
+    "distinctness": VariableSpec(("sequence", *PER_HEAD), "mean distinctness (0 to 1) of the tokens attended to"),
+    "distinctness_uniform": VariableSpec(("sequence", *PER_HEAD), "the same for uniform attention"),
+    "scan_chance": VariableSpec(PER_HEAD, "standard deviation of the scan index under permuted distinctness"),
+    "rank_corr": VariableSpec((*PER_HEAD, "against"), "rank correlation of a query's attention with a key measure"),
+    "moved": VariableSpec(PER_HEAD, "total variation since the last measurement"),
+    "moved_fold": VariableSpec(PER_HEAD, "total variation since a measurement 1 to 1½ e-folds of steps earlier"),
+    "moved_from_start": VariableSpec(PER_HEAD, "total variation since the first measurement"),
+    "loss": VariableSpec((), "loss of the batch, from the model or from step()"),
 }
 
 VARIABLES = {
-    **{name: Variable(Head, meaning) for name, meaning in STATISTICS.items()},
-    **{f"{name}_uniform": Variable(Head, f"{name} of uniform attention") for name in STATISTICS},
+    **{name: VariableSpec(PER_HEAD, meaning) for name, meaning in STATISTICS.items()},
+    **{f"{name}_uniform": VariableSpec(PER_HEAD, f"{name} of uniform attention") for name in STATISTICS},
     **OTHERS,
 }

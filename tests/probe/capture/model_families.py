@@ -11,9 +11,8 @@ import torch
 import transformers as tf
 from torch import Tensor, nn
 
-from scansnap.probe.capture import AttentionCall, Products, Rows, watching
-from scansnap.probe.capture.watching import Watching
-from scansnap.probe.coverage import Coverage
+from scansnap.probe.capture import AttentionCall, AttentionRows, DotProducts, watch_attention
+from scansnap.probe.capture.watcher import AttentionWatcher
 
 WIDTH, HEADS, T, B, M = 64, 4, 13, 2, 37  # heads 16 wide: compiled flex attention takes no less
 NEAR, FAR = 1e-5, 1e-2
@@ -89,7 +88,7 @@ class Found(NamedTuple):
 
     path: str
     number: int
-    rows: Rows
+    rows: AttentionRows
     unmasked: Tensor | None  # what q and k say if the mask is dropped, where they are known
 
 
@@ -150,19 +149,19 @@ def maps(family: str) -> dict[str, list[Tensor]]:
     return {name: list(out[name]) for name in names}
 
 
-def seen_in(model: nn.Module, batch: dict[str, Any]) -> tuple[list[Found], Watching]:
+def seen_in(model: nn.Module, batch: dict[str, Any]) -> tuple[list[Found], AttentionWatcher]:
     found: list[Found] = []
 
     def keep(call: AttentionCall) -> None:
         rows = call.rows(torch.arange(call.shape[2], device=call.device))
-        found.append(Found(call.path, call.number, Rows(*(t.cpu() for t in rows)), unmasked(call.products)))
+        found.append(Found(call.path, call.number, AttentionRows(*(t.cpu() for t in rows)), unmasked(call.products)))
 
-    with watching(model, keep) as watched, torch.no_grad():
+    with watch_attention(model, keep) as watched, torch.no_grad():
         model(**{name: t.to(model.device) if isinstance(t, Tensor) else t for name, t in batch.items()})
     return found, watched
 
 
-def unmasked(products: Products | None) -> Tensor | None:
+def unmasked(products: DotProducts | None) -> Tensor | None:
     if products is None or (products.mask is None and not products.causal):
         return None
     q, k = products.q, products.k.repeat_interleave(products.q.shape[1] // products.k.shape[1], dim=1)
@@ -189,7 +188,7 @@ def differs(seen: Tensor, own: Tensor, among: Tensor | bool = True) -> float:
 def compared(family: str, model: nn.Module, near: float = NEAR) -> None:
     """What is seen in a model is in its own maps, and in no other's."""
     found, watched = seen_in(model, inputs(family))
-    assert Coverage.of(watched).complete, Coverage.of(watched).sentence()
+    assert watched.coverage().complete, watched.coverage().sentence()
     assert len({(one.path, one.number) for one in found}) == sum(map(len, maps(family).values()))
     dropped, _ = seen_in(model, inputs(family, padded=False))
     for (name, own), without in zip(maps(family).items(), by_stack(family, dropped).values(), strict=True):

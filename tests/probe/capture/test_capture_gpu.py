@@ -8,7 +8,7 @@ from torch import nn
 from torch._dynamo.utils import counters
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from scansnap.probe.capture import AttentionCall, watching
+from scansnap.probe.capture import AttentionCall, watch_attention
 
 pytestmark = [
     pytest.mark.gpu,
@@ -88,7 +88,7 @@ def test_products_are_made_anew_in_float32_where_the_model_has_tf32(monkeypatch:
 
     torch.manual_seed(0)
     model = Wide().cuda()
-    with torch.no_grad(), watching(model, look):
+    with torch.no_grad(), watch_attention(model, look):
         model(torch.randn(4, 256, 256, device="cuda"))
     assert len(errors) == 1
     assert max(errors) < 1e-5

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch._dynamo.utils import counters
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-from scansnap.probe.capture import AttentionCall, Rows, sources, watching
+from scansnap.probe.capture import AttentionCall, AttentionRows, sources, watch_attention
 
 pytestmark = [  # of torch's compiler, about itself
     pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"),
@@ -58,13 +58,13 @@ class Flexible(nn.Module):
         return self.function(q, k, v, score_mod=self.score_mod, block_mask=self.block_mask, enable_gqa=True)
 
 
-def rows_in(model: nn.Module, *args: Any) -> tuple[dict[str, Rows], Tensor]:
-    found: dict[str, Rows] = {}
+def rows_in(model: nn.Module, *args: Any) -> tuple[dict[str, AttentionRows], Tensor]:
+    found: dict[str, AttentionRows] = {}
 
     def keep(call: AttentionCall) -> None:
         found[call.path] = call.rows(torch.arange(call.shape[2]))
 
-    with watching(model, keep), torch.no_grad():
+    with watch_attention(model, keep), torch.no_grad():
         result = model(*args)
     return found, result
 
@@ -101,16 +101,16 @@ def test_a_sink_beside_the_keys_takes_its_share() -> None:
 
 
 def test_flex_attention_makes_some_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = importlib.import_module("scansnap.probe.capture.watching")
+    module = importlib.import_module("scansnap.probe.capture.watcher")
     torch.manual_seed(1)
     q, k, v = torch.randn(B, H, T, D), torch.randn(B, G, T, D), torch.randn(B, G, T, D)
     model = Flexible(flex_attention, alibi, packed)
     whole, at_once = rows_in(model, q, k, v)
     sizes: list[int] = []
-    by_blocks = sources.by_blocks
+    flex_in_blocks = sources.flex_in_blocks
 
     def spied(flex: Any, args: Any, block: int) -> Any:
-        return by_blocks(lambda *some: sizes.append(some[0].shape[2]) or flex(*some), args, block)
+        return flex_in_blocks(lambda *some: sizes.append(some[0].shape[2]) or flex(*some), args, block)
 
     monkeypatch.setattr(module, "BLOCK", 5 * B * H * T)
     monkeypatch.setattr(module, "by_blocks", spied)

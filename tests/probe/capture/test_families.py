@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
-from scansnap.probe.capture import watching
+from scansnap.probe.capture import watch_attention
 
 pytestmark = [  # of the libraries
     pytest.mark.filterwarnings("ignore:_compile flag on create_block_mask:DeprecationWarning"),
@@ -87,7 +87,7 @@ def test_what_a_user_has_registered(family: str, by_hand: str) -> None:
 def test_cross_attention_of_equal_lengths_is_told_from_self_attention(family: str) -> None:
     kinds = {}
     model, batch = built(family), inputs(family)
-    with watching(model, lambda call: kinds.update({call.path: call.kind})), torch.no_grad():
+    with watch_attention(model, lambda call: kinds.update({call.path: call.kind})), torch.no_grad():
         model(**{**batch, "decoder_input_ids": batch["input_ids"]})
     assert {path for path, kind in kinds.items() if kind == "cross"} == {
         path for path in kinds if "EncDec" in path or "encoder_attn" in path

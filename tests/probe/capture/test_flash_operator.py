@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from scansnap.probe.capture import AttentionCall, watching
+from scansnap.probe.capture import AttentionCall, watch_attention
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("flash_attn") is not None, reason="the package itself is here")
 B, T, S, H, G, D = 2, 7, 13, 4, 2, 8
@@ -73,7 +73,7 @@ def test_what_it_attends_to(operator: Any, queries: int, causal: bool, window: A
     def keep(call: AttentionCall) -> None:
         found.extend(call.rows(torch.arange(queries)))
 
-    with watching(nn.Identity(), keep), torch.no_grad():
+    with watch_attention(nn.Identity(), keep), torch.no_grad():
         given = Flash.apply(q, k, v, slopes)
     p, visible = found
     torch.testing.assert_close(p, own(q, k, 0.3, causal, window, cap, slopes), rtol=0, atol=1e-6)

@@ -14,8 +14,8 @@ from model_families import B, M, T, built, inputs, seen_in, takes
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from scansnap.probe.capture import watching
-from scansnap.probe.coverage import Coverage
+from scansnap.probe.capture import watch_attention
+from scansnap.probe.capture.modules import Coverage
 
 
 def weighted(weights: Tensor, value: Tensor) -> tuple[Tensor, None]:
@@ -56,7 +56,7 @@ def test_what_is_no_softmax_is_not_taken_for_one(registered: None) -> None:
     takes(model, "of sigmoids")
     found, watched = seen_in(model, inputs("llama", padded=False))
     assert not found
-    assert Coverage.of(watched) == Coverage(0, 2, ("layers.0.self_attn", "layers.1.self_attn"))
+    assert watched.coverage() == Coverage(0, 2, ("layers.0.self_attn", "layers.1.self_attn"))
 
 
 def test_what_can_be_seen_inside_is_seen_there_and_once(registered: None) -> None:
@@ -93,7 +93,7 @@ def test_a_pass_that_fails_leaves_no_trace() -> None:
         assert model.config._attn_implementation == "scansnap"
         raise ZeroDivisionError
 
-    with pytest.raises(ZeroDivisionError), watching(model, fails), torch.no_grad():
+    with pytest.raises(ZeroDivisionError), watch_attention(model, fails), torch.no_grad():
         model(**inputs("llama"))
     assert model.config._attn_implementation == "flash_attention_2"
     assert names() == before
@@ -110,7 +110,7 @@ def test_what_the_replacement_gives_is_what_the_model_gives(family: str, monkeyp
     with torch.no_grad():
         plain = model(**batch).last_hidden_state
     takes(model, "flash_attention_2")
-    with watching(model, lambda call: None), torch.no_grad():
+    with watch_attention(model, lambda call: None), torch.no_grad():
         replaced = model(**batch).last_hidden_state
     assert replaced.isfinite().all()
     real = batch["attention_mask"].bool()
@@ -120,16 +120,16 @@ def test_what_the_replacement_gives_is_what_the_model_gives(family: str, monkeyp
 def test_parts_that_choose_their_attention_when_they_are_made_are_left_alone() -> None:
     model = built("falcon", "eager")
     takes(model, "flash_attention_2")
-    with watching(model, lambda call: None):
+    with watch_attention(model, lambda call: None):
         assert model.config._attn_implementation == "flash_attention_2"
 
 
 def test_transformers_is_not_imported_for_other_models() -> None:
     code = """
 import sys, torch
-from scansnap.probe.capture import watching
+from scansnap.probe.capture import watch_attention
 model = torch.nn.MultiheadAttention(8, 2)
-with watching(model, lambda call: None):
+with watch_attention(model, lambda call: None):
     model(*[torch.zeros(3, 1, 8)] * 3)
 assert not [name for name in sys.modules if name.startswith(("transformers", "torch._dynamo"))]
 """
@@ -160,5 +160,5 @@ def test_left_padding_in_what_a_user_has_registered(registered: None) -> None:
         found, watched = seen_in(model, batch)
     finally:
         del AttentionMaskInterface._global_mapping["of sigmoids"]
-    assert Coverage.of(watched).complete
+    assert watched.coverage().complete
     assert found[0].rows.p[1, :, :4].isnan().all()

@@ -9,14 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from scansnap.probe.capture import AttentionCall, Rows, watching
+from scansnap.probe.capture import AttentionCall, AttentionRows, watch_attention
 
 B, T, WIDTH, HEADS = 2, 13, 12, 3
 
 
 def seen_in(model: nn.Module, x: Tensor) -> dict[tuple[str, int], AttentionCall]:
     found: dict[tuple[str, int], AttentionCall] = {}
-    with watching(model, lambda call: found.update({(call.path, call.number): call})), torch.no_grad():
+    with watch_attention(model, lambda call: found.update({(call.path, call.number): call})), torch.no_grad():
         model(x)
     return found
 
@@ -99,14 +99,14 @@ def test_a_stack_that_is_called_attention_may_do_other_softmaxes() -> None:
 
 
 def test_heads_that_are_modules_of_their_own() -> None:
-    class Head(nn.Module):
+    class HeadSummary(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return (x @ x.mT).softmax(-1) @ x
 
     class MultiHeadAttention(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.heads = nn.ModuleList(Head() for _ in range(2))
+            self.heads = nn.ModuleList(HeadSummary() for _ in range(2))
 
         def forward(self, x: Tensor) -> Tensor:
             return torch.stack([head(x) for head in self.heads]).sum(0)
@@ -151,8 +151,8 @@ class Folded(nn.Module):
 def test_heads_are_told_from_sequences(groups: bool) -> None:
     model, x = nn.Sequential(), torch.randn(B, T, WIDTH)
     model.attn = Folded(groups)
-    rows: list[Rows] = []
-    with watching(model, lambda call: rows.append(call.rows(torch.arange(T)))), torch.no_grad():
+    rows: list[AttentionRows] = []
+    with watch_attention(model, lambda call: rows.append(call.rows(torch.arange(T)))), torch.no_grad():
         model(x)
     assert len(rows) == 2  # its own maps and what it uses
     torch.testing.assert_close(rows[1].p, rows[0].p)

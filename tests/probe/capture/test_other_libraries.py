@@ -10,8 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from scansnap.probe.capture import AttentionCall, Rows, watching
-from scansnap.probe.coverage import Coverage
+from scansnap.probe.capture import AttentionCall, AttentionRows, watch_attention
 
 B, T, WIDTH, HEADS, M = 2, 13, 32, 4, 37
 NEAR, FAR = 1e-5, 1e-2
@@ -34,15 +33,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def rows_in(model: nn.Module, *args: Any, **kwargs: Any) -> dict[str, Rows]:
-    found: dict[str, Rows] = {}
+def rows_in(model: nn.Module, *args: Any, **kwargs: Any) -> dict[str, AttentionRows]:
+    found: dict[str, AttentionRows] = {}
 
     def keep(call: AttentionCall) -> None:
         found[call.path] = call.rows(torch.arange(call.shape[2]))
 
-    with watching(model, keep) as watched, torch.no_grad():
+    with watch_attention(model, keep) as watched, torch.no_grad():
         model(*args, **kwargs)
-    assert Coverage.of(watched).complete
+    assert watched.coverage().complete
     return found
 
 

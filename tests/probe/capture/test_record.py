@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 import scansnap as ss
 from refusals import refused
-from scansnap.probe.capture import AttentionCall, watching
-from scansnap.probe.coverage import Coverage
+from scansnap.probe.capture import AttentionCall, watch_attention
+from scansnap.probe.capture.modules import Coverage
 
 B, T, WIDTH = 2, 13, 8
 
@@ -62,9 +62,9 @@ class Model(nn.Module):
 
 def watched(model: nn.Module, x: Tensor) -> tuple[dict[str, AttentionCall], Coverage]:
     found: dict[str, AttentionCall] = {}
-    with watching(model, lambda call: found.update({call.path: call})) as watching_, torch.no_grad():
+    with watch_attention(model, lambda call: found.update({call.path: call})) as watching_, torch.no_grad():
         model(x)
-    return found, Coverage.of(watching_)
+    return found, watching_.coverage()
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
@@ -77,7 +77,7 @@ def test_what_is_not_seen_is_said_and_recording_cures_it(way: str) -> None:
     found, coverage = watched(Model(Attention("softmax"), hidden(False), Attention("softmax")), x)
     assert list(found) == ["layers.0", "layers.2"]
     assert coverage == Coverage(2, 3, ("layers.1",))
-    assert coverage.sentence().startswith("the probe saw 2 of 3 attention modules (missing: layers.1): ")
+    assert coverage.sentence().startswith("the probe captured 2 of 3 attention modules (missing: layers.1): ")
     assert "ss.probe.record(p, name)" in coverage.sentence()
 
     found, coverage = watched(Model(Attention("softmax"), hidden(True), Attention("softmax")), x)
@@ -96,10 +96,10 @@ def test_nothing_seen_at_all() -> None:
     _, coverage = watched(nn.Linear(WIDTH, WIDTH), torch.randn(B, T, WIDTH))
     assert coverage == Coverage(0, 0, ())
     assert not coverage.complete
-    assert coverage.sentence().startswith("the probe saw no attention, and no module is called so")
+    assert coverage.sentence().startswith("the probe captured no attention")
     _, coverage = watched(Model(*(Attention("sigmoid") for _ in range(5))), torch.randn(B, T, WIDTH))
     assert coverage.sentence().startswith(
-        "the probe saw no attention (missing: layers.0, layers.1, layers.2 and 2 more)"
+        "the probe captured no attention (missing: layers.0, layers.1, layers.2 and 2 more)"
     )
 
 
@@ -150,15 +150,15 @@ def test_dimensions_may_be_left_out(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     ("p", "name", "field"),
     [
-        (torch.full((T,), 0.1), "it", "attention recorded as 'it'"),
-        (torch.full((1, 1, 1, T, T), 0.01), "it", "attention recorded as 'it'"),
-        (torch.zeros(T, 0), "it", "attention recorded as 'it'"),
-        (torch.full((T, T), 0.5), "it", ("attention recorded as 'it'", "from 0.5 to 0.5, up to 6.5 over the keys")),
-        (torch.full((T, T), -0.1), "it", "attention recorded as 'it'"),
-        (torch.zeros(T, T, dtype=torch.long), "it", ("attention recorded as 'it'", "torch.int64")),
-        ([[1.0]], "it", ("attention recorded as 'it'", "list")),
-        (torch.eye(T), "", "the name of a recorded attention"),
-        (torch.eye(T), 3, "the name of a recorded attention"),
+        (torch.full((T,), 0.1), "it", "p"),
+        (torch.full((1, 1, 1, T, T), 0.01), "it", "p"),
+        (torch.zeros(T, 0), "it", "p"),
+        (torch.full((T, T), 0.5), "it", "p"),
+        (torch.full((T, T), -0.1), "it", "p"),
+        (torch.zeros(T, T, dtype=torch.long), "it", ("p", "torch.int64")),
+        ([[1.0]], "it", ("p", "list")),
+        (torch.eye(T), "", "name"),
+        (torch.eye(T), 3, "name"),
     ],
 )
 def test_what_is_no_attention_is_one_sentence(p: Any, name: Any, field: str) -> None:
@@ -192,7 +192,7 @@ assert "torch" in sys.modules
 
 def test_a_probe_says_what_it_did_not_see_once_and_keeps_it() -> None:
     probe = ss.Probe(Model(Attention("softmax"), Attention("exp")), torch.randn(B, T, WIDTH))
-    with pytest.warns(UserWarning, match=r"the probe saw 1 of 2 attention modules \(missing: layers.1\)"):
+    with pytest.warns(UserWarning, match=r"the probe captured 1 of 2 attention modules \(missing: layers.1\)"):
         probe.measure(0)
     probe.measure(1)  # a second warning would be an error
-    assert probe.dataset().attrs["coverage"].startswith("the probe saw 1 of 2")
+    assert probe.dataset().attrs["coverage"].startswith("the probe captured 1 of 2")

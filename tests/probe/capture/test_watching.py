@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from scansnap.probe.capture import AttentionCall, watching
+from scansnap.probe.capture import AttentionCall, watch_attention
 
 B, T, WIDTH, HEADS = 2, 13, 16, 4
 
@@ -69,7 +69,7 @@ def seen_in(
         every = torch.arange(seen.shape[2]) if queries is None else queries
         found[seen.path, seen.number] = seen.rows(every).p
 
-    with watching(model, keep), torch.no_grad():
+    with watch_attention(model, keep), torch.no_grad():
         call()
     return found
 
@@ -131,7 +131,7 @@ def test_rows_give_what_attention_gives_in_any_number_of_dimensions(q, k, mask, 
         v = value.reshape(p.shape[0], -1, *value.shape[-2:])
         out.append((p @ v.repeat_interleave(p.shape[1] // v.shape[1], 1)).nan_to_num(0.0))
 
-    with watching(nn.Identity(), give):
+    with watch_attention(nn.Identity(), give):
         given = F.scaled_dot_product_attention(query, key, value, **options)
     torch.testing.assert_close(out[0].reshape(given.shape), given, rtol=0, atol=1e-6)
 
@@ -174,7 +174,7 @@ def test_cross_attention_is_told_from_self_attention() -> None:
     kinds = []
     attention = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
     x = torch.randn(B, T, WIDTH)
-    with watching(attention, lambda seen: kinds.append((seen.kind, seen.shape))):
+    with watch_attention(attention, lambda seen: kinds.append((seen.kind, seen.shape))):
         attention(x, *[torch.randn(B, 7, WIDTH)] * 2, need_weights=False)
         attention(x, *[torch.randn(B, T, WIDTH)] * 2)  # as many, but others
         attention(x, x, x)
@@ -185,7 +185,7 @@ def test_the_result_is_as_if_nobody_looked() -> None:
     torch.manual_seed(6)
     model, x = Net("sdpa"), torch.randn(B, T, WIDTH)
     plain = model(x)
-    with watching(model, lambda seen: seen.rows(torch.arange(T))):
+    with watch_attention(model, lambda seen: seen.rows(torch.arange(T))):
         watched = model(x)
     assert torch.equal(plain, watched)
     assert watched.grad_fn is not None
@@ -198,7 +198,7 @@ def test_keys_that_may_be_looked_at_are_known_though_they_get_nothing() -> None:
     with torch.no_grad():
         model.layers[0].qkv.weight.mul_(1e4)
     rows = []
-    with watching(model, lambda seen: rows.append(seen.rows(torch.arange(T)))):
+    with watch_attention(model, lambda seen: rows.append(seen.rows(torch.arange(T)))):
         model(torch.randn(B, T, WIDTH))
     assert (rows[0].p == 0).sum() > B * HEADS * T * (T - 1) / 2, "it snapped"
     assert torch.equal(rows[0].visible, torch.ones(T, T, dtype=torch.bool).tril())
@@ -215,7 +215,7 @@ def test_nothing_is_kept_after_the_call() -> None:
     gc.disable()  # nor until somebody collects
     try:
         for one in (model, soft):
-            with watching(one, look), torch.no_grad():
+            with watch_attention(one, look), torch.no_grad():
                 one(x)
         assert len(kept) == 3 * 3 + 3 * 2
         assert [ref() for ref in kept] == [None] * len(kept)

@@ -10,19 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scansnap.measure.snap_curves import EARLIER, FROZEN, MOVED, NOT_YET, SHORT, UNMOVED, in_t
-from scansnap.probe.findings.snap import GAPS, Snap, e_folds, snap, snap_of
+from scansnap.probe.findings.snap import GAPS, HeadSnap, e_folds, measure_snap, snap_findings
 
 STEPS = np.unique(np.rint(np.append(0, np.geomspace(1, 10_000, 80)))).astype(int)
 
 
-def along(gone: np.ndarray, steps: np.ndarray = STEPS, jitter: float = 0.0, known: bool = True) -> Snap:
+def along(gone: np.ndarray, steps: np.ndarray = STEPS, jitter: float = 0.0, known: bool = True) -> HeadSnap:
     """Movement in one direction, ``gone`` from the start, and noise to and fro; what was a fold ago is known or not."""
     moved = np.append(np.nan, np.abs(np.diff(gone)) + jitter)
     fold = np.full(len(steps), np.nan)
     if known:
         start, end = e_folds(steps)
         fold[end] = gone[end] - gone[start] + jitter
-    return snap_of(steps, moved, np.append(np.nan, gone[1:]), fold)
+    return measure_snap(steps, moved, np.append(np.nan, gone[1:]), fold)
 
 
 def hill(t: np.ndarray, at: float) -> np.ndarray:
@@ -108,7 +108,7 @@ def test_short_records_and_gaps_are_undecided() -> None:
     assert along(np.zeros(1), np.zeros(1, int)).reason == SHORT
     moved = np.full(len(STEPS), 0.01)
     moved[5] = np.nan
-    assert snap_of(STEPS, moved, hill(STEPS, 100), moved).reason == GAPS
+    assert measure_snap(STEPS, moved, hill(STEPS, 100), moved).reason == GAPS
 
 
 def test_time_in_t_counts_from_the_first_measurement() -> None:
@@ -148,7 +148,7 @@ def test_every_head_has_its_own(record) -> None:
     gone = np.stack([hill(STEPS, 100), 0.05 * np.log1p(STEPS / 10), 0 * STEPS], -1)
     moved = np.abs(np.diff(gone, axis=0, prepend=0))
     data = record(STEPS, heads=3, moved=moved[:, None], moved_from_start=gone[:, None])
-    found = snap(data)
+    found = snap_findings(data)
     assert found.snaps.values.tolist() == [[1, 0, 0]]
     assert found.t_snap_reason.values.tolist() == [["", EARLIER, UNMOVED]]
     assert float(found.t_snap[0, 0]) == along(hill(STEPS, 100)).t_snap

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import ttest_1samp
 
-from scansnap.probe.findings.scan import LEAST, interval, reason, scan
+from scansnap.probe.findings.scan import LEAST, scan_findings, t_interval, why_scanning_is_unknown
 
 STEPS = [0, 1, 10, 100]
 
@@ -23,7 +23,7 @@ def distinctness(change: np.ndarray, noise: float, n: int, seed: int = 0) -> np.
 
 def test_the_index_and_its_interval(record) -> None:
     d = distinctness(np.array([0.1, 0.0]), 0.03, 16)
-    found = scan(record(STEPS, heads=2, distinctness=d, scan_chance=0.001))
+    found = scan_findings(record(STEPS, heads=2, distinctness=d, scan_chance=0.001))
     change = d[:, :, 0] - d[0, :, 0]
     np.testing.assert_allclose(found.scan_index[:, 0], change.mean(1))
     low, high = ttest_1samp(change[-1, :, 0], 0).confidence_interval()
@@ -46,7 +46,7 @@ def test_the_index_and_its_interval(record) -> None:
     ],
 )
 def test_known_answers(record, change: float, noise: float, chance: float, scans: float) -> None:
-    found = scan(record(STEPS, distinctness=distinctness(np.array([change]), noise, 16), scan_chance=chance))
+    found = scan_findings(record(STEPS, distinctness=distinctness(np.array([change]), noise, 16), scan_chance=chance))
     np.testing.assert_equal(float(found.scans[0, 0]), scans)
 
 
@@ -55,7 +55,7 @@ def test_of_heads_that_do_not_scan_few_are_said_to(record) -> None:
     wrong, careless = 0, 0
     for seed in range(200):
         d = distinctness(np.full(72, LEAST), 0.05, 16, seed)
-        found = scan(record(STEPS, heads=72, distinctness=d, scan_chance=1e-4))
+        found = scan_findings(record(STEPS, heads=72, distinctness=d, scan_chance=1e-4))
         wrong += bool((found.scans == 1).any())
         careless += bool((found.scan_low[-1] > LEAST).any())
     assert wrong <= 13  # one-sided 2.5 % of 200 models: 5 expected, 13 or fewer with probability 0.999
@@ -73,20 +73,20 @@ def test_of_heads_that_do_not_scan_few_are_said_to(record) -> None:
 )
 def test_where_nothing_can_be_said_that_is_said(record, given: dict, why: str) -> None:
     data = record(given.pop("steps", STEPS), **given)
-    assert reason(data) == why
-    assert np.isnan(scan(data).scans).all()
+    assert why_scanning_is_unknown(data) == why
+    assert np.isnan(scan_findings(data).scans).all()
 
 
 def test_copies_of_one_sequence_are_no_sample(record) -> None:
     d = np.repeat(distinctness(np.array([0.1]), 0.0, 1), 16, axis=1)
-    found = scan(record(STEPS, distinctness=d, scan_chance=0.001))
+    found = scan_findings(record(STEPS, distinctness=d, scan_chance=0.001))
     assert float(found.scan_index[-1, 0, 0]) == pytest.approx(0.1)
     assert np.isnan(found.scans).all()
     assert np.isinf(found.scan_high[-1]).all()
 
 
 def test_what_never_moved_does_not_scan(record) -> None:
-    found = scan(record(STEPS, distinctness=0.4))
+    found = scan_findings(record(STEPS, distinctness=0.4))
     assert (found.scans == 0).all()
     assert (found.scan_low[-1] == 0).all()
 
@@ -94,7 +94,7 @@ def test_what_never_moved_does_not_scan(record) -> None:
 def test_a_layer_with_fewer_heads_leaves_places_empty(record) -> None:
     d = np.repeat(distinctness(np.array([0.1, 0.1]), 0.03, 16), 2, axis=2)
     d[:, :, 1, 1] = np.nan
-    found = scan(record(STEPS, heads=2, layers=2, distinctness=d, scan_chance=0.001))
+    found = scan_findings(record(STEPS, heads=2, layers=2, distinctness=d, scan_chance=0.001))
     np.testing.assert_equal(found.scans.values, [[1, 1], [1, np.nan]])
     assert "3 heads" in found.scan_low_all.long_name
 
@@ -102,12 +102,12 @@ def test_a_layer_with_fewer_heads_leaves_places_empty(record) -> None:
 @given(st.lists(st.floats(-1, 1), min_size=2, max_size=20), st.floats(-1, 1), st.sampled_from([0.05, 0.001]))
 def test_intervals_move_with_the_values_and_grow_with_the_level(values, shift, level) -> None:
     values = np.array(values)
-    mean, low, high = interval(values, level)
+    mean, low, high = t_interval(values, level)
     assert low <= mean <= high
-    np.testing.assert_allclose(interval(-values, level), (-mean, -high, -low), atol=1e-12)
-    moved = interval(values + shift, level)
+    np.testing.assert_allclose(t_interval(-values, level), (-mean, -high, -low), atol=1e-12)
+    moved = t_interval(values + shift, level)
     if np.ptp(values) > 1e-3:
         np.testing.assert_allclose(moved, (mean + shift, low + shift, high + shift), atol=1e-9)
-        _, lower, higher = interval(values, level / 10)
+        _, lower, higher = t_interval(values, level / 10)
         assert lower < low
         assert higher > high

@@ -7,9 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from scansnap.probe.findings import findings, summary
-from scansnap.probe.findings.rest import rest
-from scansnap.probe.findings.verdict import NOTE, verdict
+from scansnap.probe.findings import add_findings, summary
+from scansnap.probe.findings.verdicts import NOTE, join_verdict, position_findings
 
 STEPS = np.unique(np.rint(np.append(0, np.geomspace(1, 10_000, 40)))).astype(int)
 SNAPPED = 0.5 * -np.expm1(-((STEPS / 100) ** 2))[:, None, None]
@@ -50,7 +49,7 @@ SINKS = {"sink": 0.7, "sink_share": 1.0}
     ],
 )
 def test_known_heads(record, given: dict, words: str) -> None:
-    assert findings(record(STEPS, **given)).verdict.values.tolist() == [[words]]
+    assert add_findings(record(STEPS, **given)).verdict.values.tolist() == [[words]]
 
 
 @pytest.mark.parametrize("uniform", [0.01, 0.4, 0.6, 1.0])
@@ -59,7 +58,7 @@ def test_uniform_attention_is_neither_sink_nor_positional(record, uniform: float
     names = ("sink", "self", "previous")
     given = {name: uniform / (1 if name == "sink" else 2) for name in names}
     given |= {f"{name}_uniform": value for name, value in given.items()} | {"sink_share": float(uniform > 0.3)}
-    found = rest(record(STEPS, **given))
+    found = position_findings(record(STEPS, **given))
     assert not (found.is_sink == 1).any()
     assert not (found.is_positional == 1).any()
     if uniform < 1:
@@ -68,7 +67,7 @@ def test_uniform_attention_is_neither_sink_nor_positional(record, uniform: float
 
 def test_all_combinations_are_said() -> None:
     for holds in itertools.product([0.0, 1.0, np.nan], repeat=4):
-        said = verdict(np.array(holds))
+        said = join_verdict(np.array(holds))
         assert ("scans" in said.split(" and ")) == (holds[0] == 1)
         assert ("snaps" in said.split(" and ")) == (holds[1] == 1)
         assert ("sink" in said.split(" and ")) == (holds[2] == 1)
@@ -78,7 +77,7 @@ def test_all_combinations_are_said() -> None:
 
 
 def test_the_numbers_stand_beside_the_words(record) -> None:
-    found = findings(record(STEPS, **scanning(0.2), **moving(SNAPPED)))
+    found = add_findings(record(STEPS, **scanning(0.2), **moving(SNAPPED)))
     said = str(found.verdict_numbers.values[0, 0])
     assert f"scan index {float(found.scan_index[-1, 0, 0]):+.3f}" in said
     assert f"t_snap {float(found.t_snap[0, 0]):.4g}" in said
@@ -95,12 +94,12 @@ def test_a_line_for_each_head(record) -> None:
     assert lines[0] == f"3 heads, {len(STEPS)} measurements from step 0 to 10000: 3 neither"
     assert [line.split("  ")[0] for line in lines[1:-1]] == [
         "layers.0.attn head 0", "layers.0.attn head 1", "layers.1.attn head 0"]  # fmt: skip
-    assert findings(data).verdict.values[1, 1] == ""
+    assert add_findings(data).verdict.values[1, 1] == ""
     assert "no corpus" in summary(record(STEPS, corpus="the batch itself"))
-    assert summary(data.isel(step=slice(0))) == "nothing was measured"
+    assert summary(data.isel(step=slice(0))) == "no measurements"
 
 
 def test_one_measurement_says_where_attention_rests(record) -> None:
-    found = findings(record([0], **SINKS))
+    found = add_findings(record([0], **SINKS))
     assert found.verdict.values.tolist() == [["sink"]]
     assert "scanning undecided (a single measurement)" in str(found.verdict_numbers.values[0, 0])

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scansnap.probe.report.curves import FINE, Axis, bounds, path, speed
+from scansnap.probe.report.curves import FINE, LogStepAxis, bounds, path, speed
 
 
 def test_steps_stand_by_their_logarithm_and_zero_apart() -> None:
-    axis = Axis(np.array([0, 1, 10, 100, 1000]))
+    axis = LogStepAxis(np.array([0, 1, 10, 100, 1000]))
     places = [axis.place(step) for step in axis.steps]
     assert places[0] == 0
     assert places[-1] == FINE
@@ -20,7 +20,7 @@ def test_steps_stand_by_their_logarithm_and_zero_apart() -> None:
 
 @pytest.mark.parametrize("steps", [[0], [7], [0, 5], [5, 9], [0, 1, 2, 3], [1000, 200_000], [1]])
 def test_every_axis_has_labels_inside_of_it(steps: list[int]) -> None:
-    axis = Axis(np.array(steps))
+    axis = LogStepAxis(np.array(steps))
     ticks = axis.ticks()
     assert ticks
     places = [place for place, _ in ticks]

@@ -24,12 +24,12 @@ sys.path.insert(0, sys.argv[1])
 import torch, xarray
 from pathlib import Path
 from unittest.mock import patch
-from scansnap.probe.store import file
+from scansnap.probe.store import probe_file
 from scansnap.storage import writing
 from small import train
 
 torch.set_num_threads(1)
-patch.object(file, "KEPT", 4).start()  # so that samples are dropped too
+patch.object(probe_file, "SAMPLES", 4).start()  # so that samples are dropped too
 changes = 0
 
 

@@ -20,7 +20,7 @@ import scansnap as ss
 from refusals import refused
 from scansnap.checks import InputError
 from scansnap.probe.probe import Probe
-from scansnap.probe.store import file
+from scansnap.probe.store import probe_file
 from scansnap.results import pieces
 from scansnap.storage.checksums import Damaged
 from scansnap.storage.objects import Folder
@@ -109,7 +109,7 @@ def test_a_training_that_goes_back_ends_with_the_same_file(out: Path) -> None:
 
 
 def test_a_sample_that_is_no_longer_there_leaves_one_gap_and_is_said(out: Path, monkeypatch) -> None:
-    monkeypatch.setattr(file, "KEPT", 4)
+    monkeypatch.setattr(probe_file, "SAMPLES", 4)
     whole = train(out).measurements.dataset()
     with pytest.warns(
         UserWarning, match=r"the attention at step 3 is no longer in .*first and the last 4 meas"
@@ -279,12 +279,12 @@ def test_a_reader_finds_the_file_of_a_writer_that_goes_on(out: Path, monkeypatch
 
     def overtaken(store: pieces.Store) -> list[dict[str, np.ndarray]]:
         if len(store.index.rows) == 3:
-            for step in range(4, 4 + file.KEPT + 2):
+            for step in range(4, 4 + probe_file.SAMPLES + 2):
                 probe.step(step)
         return rows(store)
 
     monkeypatch.setattr(pieces.Store, "rows", overtaken)
-    assert loaded(out).sizes["step"] == 3 + file.KEPT + 2
+    assert loaded(out).sizes["step"] == 3 + probe_file.SAMPLES + 2
 
 
 def places(out: Path) -> list[str]:

@@ -116,7 +116,7 @@ def test_the_batch_goes_where_the_model_is() -> None:
     assert found == ["meta"]
     assert probe.batch["input_ids"].device.type == "cpu"
     model.out.to_empty(device="cpu")
-    with refused("model", "on cpu and meta", names="forward="):
+    with refused("model", names="forward="):
         Probe(model, {"input_ids": IDS})
 
 

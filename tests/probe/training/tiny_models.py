@@ -16,7 +16,7 @@ from scansnap.probe.probe import Probe
 M, T, B, D = 17, 9, 3, 16
 IDS = torch.arange(2 * 11).reshape(2, 11) % M  # what the probe looks at: not as long as what is trained on
 
-Look = Callable[[nn.Module, int], None]  # what is done with the model after a step
+AttentionCollector = Callable[[nn.Module, int], None]  # what is done with the model after a step
 
 
 class Block(nn.Module):
@@ -93,10 +93,10 @@ def loss_of(model: Any, x: Tensor) -> Tensor:
     return F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), x[:, 1:].flatten())
 
 
-def probing(wanted: list[Probe], graph: bool = False) -> Callable[[nn.Module], Look]:
+def probing(wanted: list[Probe], graph: bool = False) -> Callable[[nn.Module], AttentionCollector]:
     """Looks through a probe, which is put into ``wanted``; by replays of a ``graph``."""
 
-    def start(model: nn.Module) -> Look:
+    def start(model: nn.Module) -> AttentionCollector:
         device = next(model.parameters()).device
         wanted.append(Probe(model, {"input_ids": IDS.to(device)}, every=1, graph=graph))
         return lambda model, step: wanted[-1].step(step)
@@ -104,7 +104,7 @@ def probing(wanted: list[Probe], graph: bool = False) -> Callable[[nn.Module], L
     return start
 
 
-def naive(model: nn.Module) -> Look:
+def naive(model: nn.Module) -> AttentionCollector:
     """The look of somebody in a hurry: no gradients, but dropout."""
 
     def look(model: nn.Module, step: int) -> None:
@@ -129,7 +129,7 @@ def checkpointed(model: Any, reentrant: bool) -> None:
 
 def trained(
     make: Callable[[], nn.Module],
-    start: Callable[[nn.Module], Look] | None,
+    start: Callable[[nn.Module], AttentionCollector] | None,
     *,
     wrap: Callable[[nn.Module], Any] = lambda model: model,
     autocast: bool = False,

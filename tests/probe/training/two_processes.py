@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from tiny_models import IDS, Block, Look, Plain, naive, trained
+from tiny_models import IDS, AttentionCollector, Block, Plain, naive, trained
 from torch import Tensor, nn
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
@@ -52,7 +52,7 @@ def fails(model: nn.Module, batch: dict[str, Tensor]) -> None:
 def looking(probes: list[Probe], rank: int | None = None, bare: bool = False, **options: Any) -> Any:
     """With a probe: on all ranks or one, given the wrapped model or what is inside."""
 
-    def start(model: nn.Module) -> Look:
+    def start(model: nn.Module) -> AttentionCollector:
         own = model.module if bare else model
         probes.append(Probe(own, {"input_ids": IDS}, every=1, **options))
 
@@ -65,7 +65,7 @@ def looking(probes: list[Probe], rank: int | None = None, bare: bool = False, **
     return start
 
 
-def before_the_update(model: nn.Module) -> Look:
+def before_the_update(model: nn.Module) -> AttentionCollector:
     """Looks only there."""
     probe = Probe(model, {"input_ids": IDS}, every=1)
     return lambda model, step: probe.step(step) if step >= 100 else None

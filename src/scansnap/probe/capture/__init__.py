@@ -1,6 +1,6 @@
-"""Seeing the attention that a model computes, whoever wrote it, while it runs one forward pass."""
+"""Capture the attention that any model computes in a forward pass."""
 
 from scansnap.probe.capture.call import AttentionCall as AttentionCall
-from scansnap.probe.capture.call import Products as Products
-from scansnap.probe.capture.call import Rows as Rows
-from scansnap.probe.capture.watching import watching as watching
+from scansnap.probe.capture.call import AttentionRows as AttentionRows
+from scansnap.probe.capture.call import DotProducts as DotProducts
+from scansnap.probe.capture.watcher import watch_attention as watch_attention

@@ -1,6 +1,6 @@
-"""One attention that was seen: where, of what shape, and the probabilities of some queries when they are asked for.
+"""One captured attention: its module, its shape, and the probabilities of chosen queries on request.
 
-Nothing of size T × T is kept.
+Nothing of size T × T is stored.
 
     B sequences · H heads · T queries · S keys · d width of a head
 """
@@ -14,74 +14,73 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-HIDES = 9000.0  # masks add −10 000 or less; a bias that is meant to be seen through adds less
+MASKED = 9000.0  # masks add −10 000 or less; a position bias adds more than −9 000
 
 Shape = tuple[int, int, int, int]  # B, H, T, S
 
 
-class Rows(NamedTuple):
+class AttentionRows(NamedTuple):
     """The attention of some queries.
 
-    Rows add up to one, but for attention with a sink of its own (gpt-oss), an extra logit that takes a share and is no
-    key: there they add up to what the keys get, as in the model's own maps.
+    Rows sum to one. With a sink logit that is no key (gpt-oss) they sum to the share of the keys.
     """
 
-    p: Tensor  # (B, H, Q, S) probabilities, in float32 or better; NaN where all is masked
-    visible: Tensor  # the same shape, or broadcasting to it: keys that may be looked at, whatever they get
+    p: Tensor  # (B, H, Q, S) probabilities, in float32 or better; NaN in rows that are fully masked
+    visible: Tensor  # broadcasts to the same shape: keys that are not masked
 
 
 @dataclass(frozen=True)
-class Products:
-    """What scaled_dot_product_attention was asked: softmax(scale · q kᵀ + mask) over the keys a query may see."""
+class DotProducts:
+    """The arguments of scaled_dot_product_attention: softmax(scale · q kᵀ + mask) over the visible keys."""
 
     q: Tensor  # (B, H, T, d)
-    k: Tensor  # (B, H′, S, d); H/H′ heads share one of keys
+    k: Tensor  # (B, H′, S, d); H/H′ query heads share a key head
     scale: float
     causal: bool
-    mask: Tensor | None  # broadcasts to (B, H, T, S); booleans say what is seen, numbers are added and −∞ hides
+    mask: Tensor | None  # broadcasts to (B, H, T, S): True is visible; floats are added, −∞ masks
 
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """One attention of one forward pass."""
+    """A captured attention with the module that computed it."""
 
-    path: str  # of the module that computed it
-    number: int  # which call of that path it was, from 0
+    path: str  # of the module
+    number: int  # of the call on that path, from 0
     shape: Shape
     device: torch.device
-    _rows: Callable[[Tensor], Rows]
-    products: Products | None = None  # where it is nothing but these: a kernel may start from them
-    to_others: bool = False  # keys are of another sequence, though they may be as many
+    _rows: Callable[[Tensor], AttentionRows]
+    products: DotProducts | None = None  # if a kernel can start from them
+    is_cross: bool = False  # keys are of another sequence, even if there are as many as queries
 
     @property
     def kind(self) -> str:
-        """self where the keys are the queries' own positions, else cross."""
-        return "cross" if self.to_others or self.shape[2] != self.shape[3] else "self"
+        """``self`` if the keys are the queries' own positions, else ``cross``."""
+        return "cross" if self.is_cross or self.shape[2] != self.shape[3] else "self"
 
-    def rows(self, queries: Tensor) -> Rows:
-        """Those of some query positions (Q,)."""
+    def rows(self, queries: Tensor) -> AttentionRows:
+        """The rows of query positions (Q,)."""
         return self._rows(queries)
 
 
-class Seen(NamedTuple):
-    """An attention before it is known whose it is."""
+class CapturedAttention(NamedTuple):
+    """An attention before its module is known."""
 
-    on: Tensor  # on the device where it is computed
+    reference: Tensor  # on the device of the attention
     shape: Shape
-    rows: Callable[[Tensor], Rows]
-    products: Products | None = None
+    rows: Callable[[Tensor], AttentionRows]
+    products: DotProducts | None = None
 
 
-def not_hidden(added: Tensor) -> Tensor:
-    """Which keys may be looked at, from logits or from what is added to them (…, S).
+def visible_keys(added: Tensor) -> Tensor:
+    """Which keys are not masked, from logits or from an additive mask (…, S).
 
-    A weight of zero does not tell: attention that has snapped gives it to keys that it may look at. Masks are far below
-    anything else in their row, and a row in which nothing is left is at the end of the range.
+    A weight of zero is no evidence: sharp attention gives it to visible keys. Masked logits are far below the others of
+    their row, or at the end of the range in a fully masked row.
     """
     lowest = torch.finfo(added.dtype).min / 2
-    return added > (added.amax(-1, keepdim=True).to(at_least_float32(added)) - HIDES).clamp_min(lowest)
+    return added > (added.amax(-1, keepdim=True).to(at_least_float32(added)) - MASKED).clamp_min(lowest)
 
 
 def at_least_float32(tensor: Tensor) -> torch.dtype:
-    """The precision in which its attention is looked at."""
+    """The dtype for statistics of a tensor."""
     return torch.promote_types(tensor.dtype, torch.float32)

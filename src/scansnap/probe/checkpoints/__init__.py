@@ -1,5 +1,5 @@
-"""A folder of checkpoints of one training, measured in the order of their steps."""
+"""Measure the attention of all checkpoints in a folder."""
 
-from scansnap.probe.checkpoints.measure import Outcome, measure_folder
+from scansnap.probe.checkpoints.measure import FolderMeasurement, measure_folder
 
-__all__ = ["Outcome", "measure_folder"]
+__all__ = ["FolderMeasurement", "measure_folder"]

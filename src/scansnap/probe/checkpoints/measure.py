@@ -1,4 +1,4 @@
-"""Measuring the checkpoints of a folder, one after the other, into one file; stopped at any time it goes on."""
+"""Measure the checkpoints of a folder, in the order of steps, into one file; an interrupted call can be repeated."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ import xarray as xr
 
 from scansnap.checks import InputError, check_integer
 from scansnap.dynamics.device import pick_device
-from scansnap.probe.checkpoints.find import Checkpoint, distinct, find, with_sha
-from scansnap.probe.checkpoints.loaders import Loaded, loader_of
-from scansnap.probe.checkpoints.text import IDS, check_batch, encoded, read_batch
+from scansnap.probe.checkpoints.find import CheckpointFile, drop_duplicates, find_checkpoints, hash_weights
+from scansnap.probe.checkpoints.loaders import IDS, LoadedModel, check_batch, encode_file, get_loader, read_batch
 from scansnap.probe.probe import Probe
 from scansnap.progress import Progress
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What was measured, and what not."""
+class FolderMeasurement:
+    """The measurements of a folder of checkpoints."""
 
     probe: Probe
-    checkpoints: list[Checkpoint]  # all of the folder
-    same: list[tuple[Checkpoint, Checkpoint]]  # not measured, and the later one that it is the same as
-    before: int  # were in the file already
+    checkpoints: list[CheckpointFile]  # all of the folder
+    duplicates: list[
+        tuple[CheckpointFile, CheckpointFile]
+    ]  # a duplicate, and the later checkpoint with the same weights
+    n_earlier: int  # checkpoints that the file already had
     notes: list[str]
     seconds: float
 
@@ -38,10 +39,10 @@ class Outcome:
         return self.probe.dataset()
 
     @property
-    def said(self) -> list[str]:
-        """Sentences for people."""
-        return [f"{one.name} is the same as {other.name} (sha {one.sha}): measured once, at step {other.step}"
-                for one, other in self.same] + self.notes  # fmt: skip
+    def messages(self) -> list[str]:
+        """Duplicates and warnings, for the user."""
+        return [f"{duplicate.name} is the same as {later.name} (sha {later.sha}): measured once, at step {later.step}"
+                for duplicate, later in self.duplicates] + self.notes  # fmt: skip
 
 
 def measure_folder(
@@ -58,12 +59,39 @@ def measure_folder(
     device: str = "auto",
     overwrite: bool = False,
     progress: Progress = lambda done, total: None,
-) -> Outcome:
-    """Every checkpoint of ``folder`` that is not the same as a later one, in the order of steps.
+) -> FolderMeasurement:
+    """Measure every checkpoint of a folder, in the order of steps; duplicates only once, at the last step.
 
-    batch   a text, cut into ``sequences`` of ``length`` tokens, or token ids (.pt, .npy)
-    loader  hf, or module:function with function(path) → model, or (model, tokenizer)
-    steps   a regular expression whose group is the step in a name; else the last number in it
+    Parameters
+    ----------
+    folder : pathlib.Path
+        Sub-folders of Hugging Face checkpoints, or files with state dicts.
+    batch : pathlib.Path
+        A text, cut into ``sequences`` of ``length`` tokens, or token ids (.pt, .npy).
+    out : pathlib.Path
+        The probe's file, NAME.zarr. A file of the same checkpoints is continued.
+    loader : str
+        ``hf``, or ``module:function`` with function(path) → model or (model, tokenizer).
+    steps : str, optional
+        A regular expression whose group is the step in a name. The default is the last number in the name.
+    queries, corpus, overwrite
+        As in :class:`scansnap.Probe`; the corpus is a text file.
+    device : str
+        ``auto``, ``cpu``, ``cuda``, …
+    progress : callable, optional
+        Called with (done, total) checkpoints.
+
+    Returns
+    -------
+    FolderMeasurement
+        ``data`` is the Dataset of :meth:`scansnap.Probe.dataset`, ``messages`` are duplicates and warnings.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from scansnap.probe.checkpoints import measure_folder
+    >>> result = measure_folder(Path("checkpoints"), Path("text.txt"), out=Path("probe.zarr"))  # doctest: +SKIP
+    >>> result.data.entropy_rel.mean("head")  # doctest: +SKIP
     """
     began = time.monotonic()
     if queries is not None:
@@ -71,77 +99,78 @@ def measure_folder(
     check_batch(batch, length, sequences)
     if corpus is not None and not corpus.is_file():
         raise InputError("--corpus", str(corpus), "a text file")
-    found, where = find(folder, steps, hugging_face=loader == "hf"), pick_device(device)
-    load = loader_of(loader)
-    checkpoints = [with_sha(one) for one in found]
-    todo, same = distinct(checkpoints)
+    paths, target = find_checkpoints(folder, steps, hugging_face=loader == "hf"), pick_device(device)
+    load = get_loader(loader)
+    checkpoints = [hash_weights(checkpoint) for checkpoint in paths]
+    todo, duplicates = drop_duplicates(checkpoints)
     notes: list[str] = []
     probe: Probe | None = None
-    before = 0
-    for i, one in enumerate(todo):
-        if i < before:
+    n_earlier = 0
+    for i, checkpoint in enumerate(todo):
+        if i < n_earlier:
             continue
-        loaded = load(one.path)
-        model = loaded.model.to(where).eval()
+        loaded = load(checkpoint.path)
+        model = loaded.model.to(target).eval()
         if probe is None:
-            ids = read_batch(batch, loaded.tokens, length, sequences).to(where)
-            given = {"input_ids": ids, "labels": ids} if loaded.says_loss else ids
-            known = None if corpus is None else _corpus(corpus, loaded)
+            ids = read_batch(batch, loaded.tokens, length, sequences).to(target)
+            inputs = {"input_ids": ids, "labels": ids} if loaded.returns_loss else ids
+            corpus_ids = None if corpus is None else _corpus_ids(corpus, loaded)
             words = loaded.tokens().words if loaded.tokens is not None and batch.suffix not in IDS else None
-            with _said(notes):
-                probe = Probe(model, given, known, queries=queries, out=out, overwrite=overwrite, words=words)
-            before = _done(probe, todo, overwrite)
-            probe.measurements.attrs["checkpoints"] = json.dumps([[o.name, o.step, o.sha] for o in checkpoints])
-            progress(before, len(todo))
-            if before:
+            with _record_warnings(notes):
+                probe = Probe(model, inputs, corpus_ids, queries=queries, out=out, overwrite=overwrite, words=words)
+            n_earlier = _count_done(probe, todo, overwrite)
+            probe.measurements.attrs["checkpoints"] = json.dumps([[c.name, c.step, c.sha] for c in checkpoints])
+            progress(n_earlier, len(todo))
+            if n_earlier:
                 continue
         probe.model = model
-        _measure(probe, one, notes)
+        _measure(probe, checkpoint, notes)
         progress(i + 1, len(todo))
     assert probe is not None
-    return Outcome(probe, checkpoints, same, before, notes, time.monotonic() - began)
+    return FolderMeasurement(probe, checkpoints, duplicates, n_earlier, notes, time.monotonic() - began)
 
 
-def _corpus(path: Path, loaded: Loaded) -> torch.Tensor:
+def _corpus_ids(path: Path, loaded: LoadedModel) -> torch.Tensor:
     """Token ids of a text."""
     if loaded.tokens is None:
-        raise InputError("--corpus", str(path), "left out, or --loader a function that returns (model, tokenizer)")
-    return torch.tensor(encoded("--corpus", path, loaded.tokens().encode))
+        hint = "pass --loader a function that returns (model, tokenizer)"
+        raise InputError.conflict("--corpus", f"the model has no tokenizer for {path}; {hint}")
+    return torch.tensor(encode_file("--corpus", path, loaded.tokens().encode))
 
 
-def _done(probe: Probe, todo: list[Checkpoint], overwrite: bool) -> int:
-    """How many of the first are in the file already, with the same weights."""
-    kept = probe.measurements
+def _count_done(probe: Probe, todo: list[CheckpointFile], overwrite: bool) -> int:
+    """How many leading checkpoints the file already has, with the same weights."""
+    measurements = probe.measurements
     if overwrite:
-        kept.begin(-1)  # nothing of it
+        measurements.begin(-1)  # drop all
         return 0
-    weights = {step: sha for _, step, sha in json.loads(kept.found.get("checkpoints", "[]"))}
+    weights = {step: sha for _, step, sha in json.loads(measurements.stored_attrs.get("checkpoints", "[]"))}
     n = 0
-    for one, step in zip(todo, kept.steps, strict=False):
-        if one.step != step or weights.get(step) != one.sha:
+    for checkpoint, step in zip(todo, measurements.steps, strict=False):
+        if checkpoint.step != step or weights.get(step) != checkpoint.sha:
             break
         n += 1
     return n
 
 
-def _measure(probe: Probe, one: Checkpoint, notes: list[str]) -> None:
-    said: list[str] = []
-    with _said(said):
-        probe.measure(one.step)
-    if one.step not in probe.measurements.steps:
-        raise InputError("FOLDER", str(one.path), f"a model that can be measured ({'; '.join(said)})")
+def _measure(probe: Probe, checkpoint: CheckpointFile, notes: list[str]) -> None:
+    messages: list[str] = []
+    with _record_warnings(messages):
+        probe.measure(checkpoint.step)
+    if checkpoint.step not in probe.measurements.steps:
+        raise InputError("FOLDER", str(checkpoint.path), "a model that can be measured", "; ".join(messages))
     if not probe.measurements.is_written:
-        raise OSError(". ".join(said))
-    notes += [words for words in said if words not in notes]
+        raise OSError(". ".join(messages))
+    notes += [message for message in messages if message not in notes]
 
 
 @contextmanager
-def _said(sentences: list[str]) -> Iterator[None]:
-    """Warnings of the probe as sentences in a list, whatever comes of the block."""
+def _record_warnings(messages: list[str]) -> Iterator[None]:
+    """Append the probe's warnings in the block to a list, even if it raises."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", UserWarning)
         try:
             yield
         finally:
-            sentences += [str(one.message) for one in caught if one.category is UserWarning]
+            messages += [str(warning.message) for warning in caught if warning.category is UserWarning]

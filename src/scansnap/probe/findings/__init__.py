@@ -1,21 +1,23 @@
-"""What a probe's record says: does a head scan, does it snap, and where does its attention rest.
+"""Findings about each head: does it scan, does it snap, and which positions does it attend to.
 
-Two words are about the training, from the first measurement to the last:
+Two verdicts concern the training, from the first measurement to the last:
 
-    scans       attention has gone from common to distinct tokens                          :mod:`.scan`
-    snaps       it moves much more slowly than it once did, per unit of ln t               :mod:`.snap`
+    scans       attention has moved from common to distinct tokens                         :mod:`.scan`
+    snaps       it moves much more slowly than at its fastest, per unit of ln t            :mod:`.snap`
 
-and two about where attention rests at the last measurement, beyond what uniform attention gives:
+and two the last measurement, beyond what uniform attention gives (:mod:`.verdicts`):
 
-    sink        on the first key                                                           :mod:`.rest`
-    positional  on the query's own position and the one before
+    sink        attention to the first key
+    positional  attention to the query's own position and the one before
 
-Each is yes, no or undecided; a head's verdict joins those that hold. *neither* is a head for which all four are
-decided and none holds. What cannot be told from here: a learning rate that goes to zero freezes any attention, so
-``snaps`` at the end of such a schedule is the schedule's doing until a run at a constant rate shows the same.
+Each is yes, no or undecided. A head's verdict joins those that hold; *neither* means that all four are decided and
+none holds. A learning rate that decays to zero stops any attention: ``snaps`` at the end of such a schedule may come
+from the schedule.
+
+To add a finding, write a function from the Dataset to a Dataset of new variables and list it in
+``verdicts.FINDINGS``; if it is a yes or no (1, 0, NaN), give it a word in ``verdicts.VERDICT_WORDS``.
 """
 
-from scansnap.probe.findings.table import summary
-from scansnap.probe.findings.verdict import findings
+from scansnap.probe.findings.verdicts import add_findings, summary
 
-__all__ = ["findings", "summary"]
+__all__ = ["add_findings", "summary"]

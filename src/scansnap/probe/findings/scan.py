@@ -1,13 +1,12 @@
-"""Does attention leave common for distinct tokens.
+"""Does attention move from common to distinct tokens?
 
     scan index(t) = mean over sequences of  d(t) − d(first)
 
-d is the mean distinctness (0 to 1) of the tokens that a head attends to in a sequence; that of uniform attention stays
-the same and drops out. Two things may deceive. The sequences are a few of many: a t-interval over them. And attention
-that leaves a few frequent tokens for any other reason has an index too, in all sequences alike: ``scan_chance`` is how
-large, if the same movement met distinctness dealt out at random. A head scans where the index is beyond both, each
-adjusted for the number of heads (Bonferroni), so that of a model in which none does one is called so with probability
-of about ``LEVEL``.
+d is the mean distinctness (0 to 1) of the tokens that a head attends to in a sequence. A head scans if its index passes
+two tests, each corrected for the number of heads (Bonferroni), so that a model without scanning heads shows one with
+probability of about ``LEVEL``. First, a t-interval over sequences lies above ``LEAST``. Second, the index is beyond
+``scan_chance``, its spread under permuted distinctness: attention that leaves a few frequent tokens for any other
+reason has an index too, the same in all sequences.
 """
 
 from __future__ import annotations
@@ -20,22 +19,22 @@ from scipy.stats import norm
 
 from scansnap.checks.arrays import FloatArray
 from scansnap.measure.comparison import LEVEL, t_half_width
-from scansnap.probe.corpus.facts import ITSELF
+from scansnap.probe.corpus import ITSELF
 
-LEAST = 0.01  # a hundredth of the text: a smaller shift of the tokens attended to is nothing to speak of
+LEAST = 0.01  # a hundredth of the text; a smaller shift is negligible
 
 
-def scan(data: xr.Dataset) -> xr.Dataset:
-    """``scan_index`` (step, layer, head), its interval, and ``scans``: 1, 0 or NaN where that is undecided."""
+def scan_findings(data: xr.Dataset) -> xr.Dataset:
+    """``scan_index`` (step, layer, head), its interval, and ``scans``: 1, 0 or NaN (undecided)."""
     d = data["distinctness"].transpose("sequence", "step", "layer", "head")
     change = (d - d.isel(step=0)).values
-    index, low, high = interval(change, LEVEL)
+    index, low, high = t_interval(change, LEVEL)
     n_heads = max(int(np.isfinite(index[-1]).sum()), 1) if len(index) else 1
-    _, low_all, high_all = interval(change, LEVEL / n_heads)
+    _, low_all, high_all = t_interval(change, LEVEL / n_heads)
     chance = data["scan_chance"].transpose("step", "layer", "head").values
-    beyond = index > norm.isf(LEVEL / (2 * n_heads)) * chance  # False where chance is not known
+    beyond = index > norm.isf(LEVEL / (2 * n_heads)) * chance  # False if chance is unknown
     scans = np.where((low_all > LEAST) & beyond, 1.0, np.where(high_all < LEAST, 0.0, np.nan))
-    scans = np.full(index.shape[1:], np.nan) if reason(data) else scans[-1]
+    scans = np.full(index.shape[1:], np.nan) if why_scanning_is_unknown(data) else scans[-1]
     at_each = ("step", "layer", "head")
     return xr.Dataset(
         {
@@ -49,8 +48,8 @@ def scan(data: xr.Dataset) -> xr.Dataset:
     )
 
 
-def reason(data: xr.Dataset) -> str:
-    """Why nothing can be said of scanning; empty where something can."""
+def why_scanning_is_unknown(data: xr.Dataset) -> str:
+    """Why scanning cannot be judged; empty if it can."""
     if data.sizes.get("step", 0) < 2:
         return "a single measurement"
     n = data.sizes.get("sequence", 0)
@@ -59,19 +58,18 @@ def reason(data: xr.Dataset) -> str:
     return "no corpus" if data.attrs.get("corpus", ITSELF) == ITSELF else ""
 
 
-def interval(values: FloatArray, level: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Mean over the first axis and its two-sided t-interval; NaN are left out.
+def t_interval(values: FloatArray, level: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Mean over the first axis and its two-sided t-interval, without NaN.
 
-    Without a spread to take it from (one value, or equal ones: copies of one sequence) it is infinite, save where
-    nothing has changed at all.
+    The interval is infinite without a spread (one value, or equal ones from copies of a sequence), unless all are 0.
     """
     known = np.isfinite(values)
     n = known.sum(0)
     with warnings.catch_warnings(), np.errstate(invalid="ignore", divide="ignore"):
-        warnings.simplefilter("ignore", RuntimeWarning)  # empty slices are NaN, as they should be
+        warnings.simplefilter("ignore", RuntimeWarning)  # empty slices are NaN
         mean, spread = np.nanmean(values, 0), np.nanstd(values, 0, ddof=1)
         width = t_half_width(spread, n, level)
     most = np.where(known, np.abs(values), 0.0).max(0, initial=0.0)
-    rounding = 1e-6 * most  # distinctness is held in float32
+    rounding = 1e-6 * most  # distinctness is float32
     width = np.where((n > 1) & (spread > rounding), width, np.where((n > 1) & (most == 0), 0.0, np.inf))
     return mean, np.where(n > 0, mean - width, np.nan), np.where(n > 0, mean + width, np.nan)

@@ -1,1 +1,1 @@
-"""A probe's page: one HTML file that needs nothing else, to read and to show."""
+"""The HTML report on a probe's data."""

@@ -1,7 +1,6 @@
-"""Curves of every head on one axis of ln t, as whole numbers: a page with hundreds of heads stays small.
+"""Curves of every head over ln t, as small integers, so that a page with hundreds of heads stays small.
 
-A place on the axis and a height are parts in ``FINE`` of a chart, whatever its size on the screen. A value that does
-not exist is None, and the curve has a gap there.
+Positions and heights are in units of 1/``FINE`` of a chart. A missing value is None, a gap in the curve.
 """
 
 from __future__ import annotations
@@ -16,24 +15,24 @@ import xarray as xr
 
 FINE = 1000
 MOST = 128  # points of a curve
-APART = 50  # of FINE, from step 0, which has no logarithm, to the first step that has one
+APART = 50  # of FINE, between step 0 and the first positive step
 
 Line = list[int | None]
 
 
 class Quantity(NamedTuple):
-    """What the curves of the heads may show."""
+    """A quantity that the curves can show."""
 
     name: str
     title: str
     meaning: str
-    whole: bool = False  # always drawn from 0 to 1
+    unit_range: bool = False  # always drawn from 0 to 1
 
 
 QUANTITIES = (
-    Quantity("entropy_rel", "entropy", "Entropy of attention: 1 looks at all tokens alike, 0 at a single one.", True),
+    Quantity("entropy_rel", "entropy", "Entropy of attention: 1 if uniform, 0 if on a single token.", True),
     Quantity("distinctness", "distinctness",
-             "Mean distinctness (0 common, 1 rare) of the tokens attended to. A head that scans rises."),
+             "Mean distinctness (0 common, 1 rare) of the tokens attended to. It rises if the head scans."),
     Quantity("speed", "movement", "How fast attention moves: total variation per unit of ln t."),
     Quantity("moved_from_start", "from start", "Total variation since the first measurement."),
     Quantity("top1", "largest", "The largest weight of a query."),
@@ -47,8 +46,8 @@ QUANTITIES = (
 )  # fmt: skip
 
 
-class Axis:
-    """Steps by ln t; step 0 stands apart at the left."""
+class LogStepAxis:
+    """An axis of ln t, with step 0 apart at the left."""
 
     def __init__(self, steps: np.ndarray) -> None:
         self.steps = np.asarray(steps, dtype=np.float64)
@@ -57,7 +56,7 @@ class Axis:
         self.low, self.high = (math.log(later.min()), math.log(later.max())) if len(later) else (0.0, 0.0)
 
     def place(self, step: float) -> int:
-        """Where a step is; one that is between measurements too."""
+        """The position of any step."""
         if self.high == self.low:
             return FINE // 2 if not self.left else FINE if step > 0 else 0
         if step <= 0:
@@ -65,8 +64,8 @@ class Axis:
         part = (math.log(step) - self.low) / (self.high - self.low)
         return round(self.left + (FINE - self.left) * min(max(part, 0.0), 1.0))
 
-    def kept(self) -> np.ndarray:
-        """Numbers of at most ``MOST`` measurements, even in ln t, the first and the last among them."""
+    def shown(self) -> np.ndarray:
+        """Indices of at most ``MOST`` measurements, evenly spread in ln t, with the first and the last."""
         n = len(self.steps)
         if n <= MOST:
             return np.arange(n)
@@ -74,49 +73,49 @@ class Axis:
         return np.unique(np.abs(places[None, :] - np.linspace(0, FINE, MOST)[:, None]).argmin(1))
 
     def ticks(self) -> list[tuple[int, str]]:
-        """Powers of ten, and where there are few of them some numbers between; never two labels in one place."""
+        """Positions and labels at powers of ten, and between them on a short axis."""
         if self.high == self.low:
             return [(self.place(step), short(step)) for step in self.steps]
-        found = [(0, "0")] if self.left else []
+        ticks = [(0, "0")] if self.left else []
         few = self.high - self.low < math.log(300)
         for power in range(math.floor(self.low / math.log(10)), math.ceil(self.high / math.log(10)) + 1):
             for factor in (1, 2, 5) if few else (1,):
                 step = factor * 10.0**power
                 if self.low - 1e-9 <= math.log(step) <= self.high + 1e-9 and step >= 1:
-                    found.append((self.place(step), short(step)))
-        if not found or found[-1][0] < 0.9 * FINE:
-            found.append((FINE, short(math.exp(self.high))))
-        return found
+                    ticks.append((self.place(step), short(step)))
+        if not ticks or ticks[-1][0] < 0.9 * FINE:
+            ticks.append((FINE, short(math.exp(self.high))))
+        return ticks
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """One quantity of all heads: heights between ``low`` and ``high``, by layer and head."""
+class QuantityCurves:
+    """The curves of one quantity: heights between ``low`` and ``high``, by layer and head."""
 
     quantity: Quantity
     low: float
     high: float
     lines: list[list[Line]]
-    uniform: list[list[int | None]]  # what uniform attention gives
+    uniform: list[list[int | None]]  # of uniform attention
 
 
-def drawn(data: xr.Dataset, axis: Axis) -> list[Drawn]:
-    """All quantities that the data have, at the steps that are kept."""
-    found = []
+def compute_curves(data: xr.Dataset, axis: LogStepAxis) -> list[QuantityCurves]:
+    """The curves of all quantities in the data."""
+    curves = []
     for quantity in QUANTITIES:
         values = values_of(data, quantity.name)
         if values is None or not np.isfinite(values).any():
             continue
         uniform = _uniform(data, quantity.name, values.shape[1:])
         low, high = _range(quantity, np.concatenate([values.ravel(), uniform.ravel()]))
-        values = values[axis.kept()].transpose(1, 2, 0)  # layer, head, step
+        values = values[axis.shown()].transpose(1, 2, 0)  # layer, head, step
         lines = [[heights(line, low, high) for line in layer] for layer in values]
-        found.append(Drawn(quantity, low, high, lines, [heights(layer, low, high) for layer in uniform]))
-    return found
+        curves.append(QuantityCurves(quantity, low, high, lines, [heights(layer, low, high) for layer in uniform]))
+    return curves
 
 
 def values_of(data: xr.Dataset, name: str) -> np.ndarray | None:
-    """A quantity by step, layer and head, NaN where it is not finite; None where the data do not have it."""
+    """A quantity by step, layer and head, NaN if not finite; None if the data do not have it."""
     source = {"speed": "moved", "idf": "rank_corr"}.get(name, name)
     if source not in data or "layer" not in data[source].dims or "step" not in data[source].dims:
         return None
@@ -133,20 +132,20 @@ def values_of(data: xr.Dataset, name: str) -> np.ndarray | None:
 
 
 def speed(moved: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """Way per unit of ln t, over an e-fold around each step: between neighbours it would be mostly noise."""
-    found = np.full(moved.shape, np.nan)
+    """Distance per unit of ln t over an e-fold around each step; between neighbours it is mostly noise."""
+    result = np.full(moved.shape, np.nan)
     half = math.exp(0.5) * (1 + 1e-9)
-    positive = int(np.searchsorted(steps, 0, side="right"))  # from step 0 there is no way in ln t
+    positive = int(np.searchsorted(steps, 0, side="right"))  # ln 0 does not exist
     for i in range(positive, len(steps)):
         near = np.flatnonzero((steps >= steps[i] / half) & (steps <= steps[i] * half))
-        start, end = max(min(near[0], i - 1), positive), max(near[-1], min(i + 1, len(steps) - 1))  # or its neighbours
+        start, end = max(min(near[0], i - 1), positive), max(near[-1], min(i + 1, len(steps) - 1))  # or neighbours
         if end > start:
-            found[i] = moved[start + 1 : end + 1].sum(0) / math.log(steps[end] / steps[start])
-    return found
+            result[i] = moved[start + 1 : end + 1].sum(0) / math.log(steps[end] / steps[start])
+    return result
 
 
 def _uniform(data: xr.Dataset, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """By layer and head: it depends on the batch and the mask, which do not change."""
+    """By layer and head; the same at all steps."""
     if name == "idf":
         return np.zeros(shape)
     values = values_of(data, f"{name}_uniform")
@@ -154,22 +153,22 @@ def _uniform(data: xr.Dataset, name: str, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def mean(values: np.ndarray, axis: int) -> np.ndarray:
-    """Of what is finite; NaN where nothing is."""
+    """Mean of finite values; NaN without any."""
     finite = np.isfinite(values)
     n = finite.sum(axis)
     return np.where(n > 0, np.where(finite, values, 0.0).sum(axis) / np.maximum(n, 1), np.nan)
 
 
 def _range(quantity: Quantity, values: np.ndarray) -> tuple[float, float]:
-    """One scale for all heads, so that they can be compared."""
-    if quantity.whole:
+    """One scale for all heads."""
+    if quantity.unit_range:
         return 0.0, 1.0
     values = values[np.isfinite(values)]
     return bounds(float(values.min()), float(values.max()))
 
 
 def bounds(least: float, most: float, from_zero: bool = True) -> tuple[float, float]:
-    """Round numbers around an interval, never the same twice; from 0 where the values are near it."""
+    """Round numbers around an interval, different from each other; from 0 if the values are near it."""
     if from_zero and 0 <= least < 0.5 * most:
         least = 0.0
     width = most - least if most > least else abs(most) or 1.0
@@ -183,7 +182,7 @@ def heights(values: Sequence[float] | np.ndarray, low: float, high: float) -> Li
 
 
 def path(places: Sequence[int], line: Sequence[int | None]) -> str:
-    """As SVG draws it, y downwards; a point between two gaps is a dot."""
+    """SVG path data, y downwards; a point between two gaps is a dot."""
     parts, pen = [], "M"
     for i, (x, y) in enumerate(zip(places, line, strict=True)):
         if y is None:
@@ -195,8 +194,8 @@ def path(places: Sequence[int], line: Sequence[int | None]) -> str:
     return "".join(parts)
 
 
-def loss_of(data: xr.Dataset, axis: Axis) -> dict[str, Any] | None:
-    """The loss over training; None where nobody told it."""
+def loss_of(data: xr.Dataset, axis: LogStepAxis) -> dict[str, Any] | None:
+    """The curve of the loss; None without one."""
     if "loss" not in data:
         return None
     values = data["loss"].values.astype(np.float64)
@@ -204,9 +203,9 @@ def loss_of(data: xr.Dataset, axis: Axis) -> dict[str, Any] | None:
     if not len(finite):
         return None
     low, high = bounds(float(finite.min()), float(finite.max()), from_zero=False)
-    kept = axis.kept()
-    places = [axis.place(step) for step in axis.steps[kept]]
-    line = path(places, heights(values[kept], low, high))
+    shown = axis.shown()
+    places = [axis.place(step) for step in axis.steps[shown]]
+    line = path(places, heights(values[shown], low, high))
     return {"path": line, "low": low, "high": high, "first": float(finite[0]), "last": float(finite[-1])}
 
 

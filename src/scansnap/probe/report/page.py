@@ -14,10 +14,9 @@ import xarray as xr
 
 from scansnap.checks import InputError
 from scansnap.html.page import render
-from scansnap.probe.findings import findings
-from scansnap.probe.report.curves import FINE, Axis, Drawn, drawn, loss_of, path, values_of
-from scansnap.probe.report.examples import example
-from scansnap.probe.report.heads import WORDS, Head, counts, heads_of, most_scanning, step_words
+from scansnap.probe.findings import add_findings
+from scansnap.probe.report.curves import FINE, LogStepAxis, QuantityCurves, compute_curves, loss_of, path, values_of
+from scansnap.probe.report.heads import WORDS, HeadSummary, counts, heads_of, make_example, most_scanning, step_words
 from scansnap.probe.schema import VARIABLES
 from scansnap.storage import WriteError, put, writable
 
@@ -26,25 +25,25 @@ EXAMPLES = 5
 
 
 def report(data: xr.Dataset, target: str | PathLike[str]) -> Path:
-    """Write the page, whole or not at all."""
+    """Write the report, whole or not at all."""
     if not isinstance(target, str | PathLike) or not fspath(target):
-        raise InputError("the report's path", target, "the name of a file")
+        raise InputError("the report's path", target, "the path of a file")
     where = writable("the report's path", Path(fspath(target)))
     text = page(data)
     try:
         put(where, text)
     except WriteError as error:
-        raise InputError("the report's path", str(where), f"a place that can be written ({error.strerror})") from None
+        raise InputError("the report's path", str(where), "a writable path", str(error.strerror)) from None
     return where
 
 
 def page(data: xr.Dataset) -> str:
     """The whole document."""
-    if "verdict" not in data and set(VARIABLES) <= set(data):  # from a file, which holds what was measured
-        data = findings(data)
-    axis, heads = Axis(data["step"].values if "step" in data.coords else np.array([])), heads_of(data)
-    curves = drawn(data, axis)
-    places = [axis.place(step) for step in axis.steps[axis.kept()]]
+    if "verdict" not in data and set(VARIABLES) <= set(data):  # from a file, which has no findings
+        data = add_findings(data)
+    axis, heads = LogStepAxis(data["step"].values if "step" in data.coords else np.array([])), heads_of(data)
+    curves = compute_curves(data, axis)
+    places = [axis.place(step) for step in axis.steps[axis.shown()]]
     shown, by_scan = most_scanning(heads, values_of(data, "moved_from_start"), EXAMPLES)
     filters = {"number": number, "figure": figure, "percent": percent, "step": step_words, "interval": interval}
     text = render(
@@ -54,35 +53,40 @@ def page(data: xr.Dataset) -> str:
         judged=any(head.words for head in heads), words=WORDS, loss=loss_of(data, axis),
         ticks=axis.ticks(), axis=axis, curves=curves, fine=FINE,
         lines=_lines(curves[0], places) if curves else {}, uniform=curves[0].uniform if curves else [],
-        examples=[(head, example(data, head)) for head in shown], by_scan=by_scan,
+        examples=[(head, make_example(data, head)) for head in shown], by_scan=by_scan,
         facts=_facts(data), steps=[int(step) for step in axis.steps],
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )  # fmt: skip
     return text.encode("utf-8", "replace").decode()  # half a surrogate pair has no bytes
 
 
-def _rows(heads: list[Head]) -> list[list[Head]]:
-    """Layers, each with its heads."""
-    found: dict[int, list[Head]] = {}
+def _rows(heads: list[HeadSummary]) -> list[list[HeadSummary]]:
+    """The heads of each layer."""
+    layers: dict[int, list[HeadSummary]] = {}
     for head in heads:
-        found.setdefault(head.layer, []).append(head)
-    return list(found.values())
+        layers.setdefault(head.layer, []).append(head)
+    return list(layers.values())
 
 
-def _lines(of: Drawn, places: list[int]) -> dict[tuple[int, int], str]:
-    return {(i, j): path(places, line) for i, layer in enumerate(of.lines) for j, line in enumerate(layer)}
+def _lines(curves: QuantityCurves, places: list[int]) -> dict[tuple[int, int], str]:
+    return {(i, j): path(places, line) for i, layer in enumerate(curves.lines) for j, line in enumerate(layer)}
 
 
 def _payload(
-    data: xr.Dataset, axis: Axis, places: list[int], curves: list[Drawn], heads: list[Head], shown: list[Head]
+    data: xr.Dataset,
+    axis: LogStepAxis,
+    places: list[int],
+    curves: list[QuantityCurves],
+    heads: list[HeadSummary],
+    shown: list[HeadSummary],
 ) -> dict[str, Any]:
-    """What the script draws from."""
+    """The data of the script."""
     return {
-        "x": places, "t": axis.steps[axis.kept()].astype(int).tolist(), "ticks": axis.ticks(),
-        "quantities": [{"title": one.quantity.title, "meaning": one.quantity.meaning, "low": one.low, "high": one.high,
-                        "lines": one.lines, "uniform": one.uniform} for one in curves],
+        "x": places, "t": axis.steps[axis.shown()].astype(int).tolist(), "ticks": axis.ticks(),
+        "quantities": [{"title": curve.quantity.title, "meaning": curve.quantity.meaning, "low": curve.low,
+                        "high": curve.high, "lines": curve.lines, "uniform": curve.uniform} for curve in curves],
         "heads": [{"layer": head.layer, "head": head.head, "path": head.path, "kind": head.kind, "call": head.call,
-                   "words": head.words, "colour": head.colour, "snap": _marked(axis, head), "said": head.said,
+                   "words": head.words, "colour": head.colour, "snap": _marked(axis, head), "details": head.details,
                    "times": [head.time("t_snap"), head.time("t_snap_ln")],
                    **{name: _rounded(value) for name, value in head.numbers.items()}} for head in heads],
         "deciles": _deciles(data, heads),
@@ -90,13 +94,13 @@ def _payload(
     }  # fmt: skip
 
 
-def _marked(axis: Axis, head: Head) -> int | None:
-    """Where on the axis a head snaps."""
+def _marked(axis: LogStepAxis, head: HeadSummary) -> int | None:
+    """The position of a head's snap on the axis."""
     return axis.place(head.snap) if math.isfinite(head.snap) and len(axis.steps) > 1 else None
 
 
-def _deciles(data: xr.Dataset, heads: list[Head]) -> list[list[list[float | None]]]:
-    """For each head attention by distinctness of the tokens: at first, at last, and uniform."""
+def _deciles(data: xr.Dataset, heads: list[HeadSummary]) -> list[list[list[float | None]]]:
+    """Attention of each head by distinctness of the tokens: first, last, uniform."""
     if not {"mass_by_decile", "uniform_by_decile"} <= set(data) or not data.sizes.get("step"):
         return []
     mass = data["mass_by_decile"].transpose("step", "layer", "head", "decile").values
@@ -108,17 +112,17 @@ def _deciles(data: xr.Dataset, heads: list[Head]) -> list[list[list[float | None
 
 
 def _facts(data: xr.Dataset) -> dict[str, str]:
-    """Attributes as they are read; JSON in one line each."""
-    found: dict[str, str] = {}
+    """Attributes as text."""
+    facts: dict[str, str] = {}
     for name, value in data.attrs.items():
         text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
         if name == "versions" and isinstance(value, str):
             try:
-                text = ", ".join(f"{key} {one}" for key, one in json.loads(value).items())
+                text = ", ".join(f"{key} {version}" for key, version in json.loads(value).items())
             except (ValueError, AttributeError):
                 text = value
-        found[str(name)] = text
-    return found
+        facts[str(name)] = text
+    return facts
 
 
 def _rounded(value: float) -> float | None:
@@ -126,7 +130,7 @@ def _rounded(value: float) -> float | None:
 
 
 def number(value: float, signed: bool = False) -> str:
-    """Three digits, or a dash where there is no number."""
+    """Three digits; a dash for NaN."""
     if not math.isfinite(value):
         return "–"
     text = f"{abs(value):.3f}" if abs(value) < 10 else figure(abs(value))
@@ -134,12 +138,12 @@ def number(value: float, signed: bool = False) -> str:
 
 
 def figure(value: float) -> str:
-    """Three digits and no more, for axes."""
+    """At most three digits, for axes."""
     return f"{value:.3g}".replace("-", "−")
 
 
-def interval(head: Head) -> str:
-    """Of the scan index; empty where it has none."""
+def interval(head: HeadSummary) -> str:
+    """The interval of the scan index; empty without one."""
     low, high = head.numbers["scan_low"], head.numbers["scan_high"]
     return f"{number(low, True)} … {number(high, True)}" if math.isfinite(low) and math.isfinite(high) else ""
 

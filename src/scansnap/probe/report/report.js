@@ -60,7 +60,7 @@ function redraw() {
     draw(cells[i], "curve", path(q.lines[head.layer][head.head]));
     draw(cells[i], "uniform", level(q.uniform[head.layer][head.head]));
   });
-  $("meaning").textContent = `${q.meaning} Every cell from ${figure(q.low)} to ${figure(q.high)}, over ln t; thin line: uniform attention; mark: the snap, in ln t where there is one.`;
+  $("meaning").textContent = `${q.meaning} All cells from ${figure(q.low)} to ${figure(q.high)}, over ln t; dashed: uniform attention; vertical line: the snap.`;
   show(chosen);
 }
 
@@ -90,8 +90,8 @@ function show(i) {
   read(data.t.length - 1);
   bars(i);
   numbers(head);
-  $("d-said").textContent = head.said;
-  $("d-why").hidden = !head.said;
+  $("d-details").textContent = head.details;
+  $("d-why").hidden = !head.details;
 }
 
 /** The value at a measurement. @param {number} k */

@@ -1,9 +1,9 @@
-"""What is in the attention of some queries, by sequence and head, beside what uniform attention would give.
+"""Statistics of the attention of some queries, by sequence and head, with those of uniform attention.
 
-``gather`` does it, a block of queries at a time: by torch (``plain``), with the compiled kernel of ``kernels.cpu`` for
-what needs a selection of keys, or by the Triton kernel of ``kernels.cuda``. All three give the same numbers.
+``compute_sums`` computes them in blocks of queries: in torch (``plain``), with the compiled kernel of ``kernels.cpu``
+for statistics that select keys, or with the Triton kernel of ``kernels.cuda``. All give the same numbers.
 """
 
-from scansnap.probe.statistics.gathering import Gathered, Plan, gather
+from scansnap.probe.statistics.compute import AttentionSums, StatisticsPlan, compute_sums
 
-__all__ = ["Gathered", "Plan", "gather"]
+__all__ = ["AttentionSums", "StatisticsPlan", "compute_sums"]

@@ -1,7 +1,6 @@
-"""What a probe has measured: in memory, and on request in a Zarr folder that is whole at every moment."""
+"""The measurements of a probe, in memory and optionally in a folder that is consistent at every moment."""
 
-from scansnap.probe.store.attributes import described
-from scansnap.probe.store.file import kept_in
-from scansnap.probe.store.measurements import Measurements
+from scansnap.probe.store.measurements import Measurements, describe_run
+from scansnap.probe.store.probe_file import open_measurements
 
-__all__ = ["Measurements", "described", "kept_in"]
+__all__ = ["Measurements", "describe_run", "open_measurements"]

@@ -1,0 +1,208 @@
+"""One measurement: the statistics of every attention in one forward pass, transferred from the device at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scansnap.probe.capture import AttentionCall, AttentionRows
+from scansnap.probe.capture.modules import Coverage
+from scansnap.probe.corpus import TokenFacts
+from scansnap.probe.schema import AGAINST, STATISTICS
+from scansnap.probe.statistics import AttentionSums, StatisticsPlan, compute_sums
+from scansnap.probe.statistics.sampled import chance_deviation, rank_correlation, total_variation
+
+SAMPLE = 1 << 19  # weights of one attention that are stored, for movement and examples
+RANKED = 1 << 17  # weights that are ranked, which costs more
+SINK = 0.3  # mean attention to the first key above which a sequence has a sink (Gu et al. 2024)
+
+LayerKey = tuple[str, int]  # path and call number of an attention
+Samples = dict[LayerKey, Tensor]  # (B, H, q, S) float32
+
+
+@dataclass(frozen=True)
+class AttentionLayer:
+    """One attention of the model; the same in all measurements."""
+
+    path: str
+    number: int
+    kind: str
+    heads: int
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The results of one pass. ``values`` has arrays by variable, then by layer, with the variable's other dimensions
+    in order (head; sequence, head; head, decile; …)."""
+
+    layers: tuple[AttentionLayer, ...]
+    values: dict[str, list[np.ndarray]]
+    samples: Samples
+    positions: dict[LayerKey, Tensor] = field(default_factory=dict)  # (q,) of the queries in the samples
+
+
+@dataclass(frozen=True)
+class LayerPlan:
+    """What to measure in attention of one shape, the same in every pass; tensors are on its device."""
+
+    plan: StatisticsPlan
+    sampled: Tensor  # (q,) positions of the queries whose rows are stored
+    ranked: Tensor  # (r,) indices into them of the queries whose keys are ranked
+    ranked_positions: tuple[int, ...]  # known without a transfer from the device
+
+
+@dataclass
+class AttentionCollector:
+    """Computes the statistics of each attention as it is captured, without waiting for the device."""
+
+    queries: int | None  # measured in each sequence; None: all
+    tokens: Tensor | None  # (B, T) of the batch
+    facts: TokenFacts | None = None
+    plans: dict[tuple[Any, ...], LayerPlan] = field(default_factory=dict)  # by shape, shared by all passes
+    results: dict[LayerKey, tuple[AttentionLayer, AttentionSums, LayerPlan]] = field(default_factory=dict)
+
+    def __call__(self, call: AttentionCall) -> None:
+        layer = AttentionLayer(call.path, call.number, call.kind, call.shape[1])
+        kind = (call.shape, call.kind, call.device)
+        if kind not in self.plans:
+            self.plans[kind] = self._make_plan(call)
+        plan = self.plans[kind]
+        self.results[call.path, call.number] = layer, compute_sums(call, plan.plan), plan
+
+    def _make_plan(self, call: AttentionCall) -> LayerPlan:
+        b, h, n_queries, n_keys = call.shape
+        queries = query_positions(n_queries, self.queries, call.kind == "self")
+        n_sampled = max(1, min(len(queries), SAMPLE // (b * h * n_keys)))
+        sampled = spread(len(queries), n_sampled)
+        has_tokens = self.tokens is not None and call.kind == "self" and tuple(self.tokens.shape) == (b, n_keys)
+        tokens = self.tokens.to(call.device) if has_tokens and self.tokens is not None else None
+        ranked = spread(n_sampled, max(1, min(n_sampled, RANKED // (b * h * n_keys))))
+        ranked_positions = tuple(queries[sampled[ranked]].tolist())
+        queries, sampled, ranked = (indices.to(call.device) for indices in (queries, sampled, ranked))
+        known = tokens is not None and self.facts is not None
+        facts = (self.facts.distinctness(tokens), self.facts.decile(tokens)) if known else ()  # type: ignore[union-attr, arg-type]
+        return LayerPlan(StatisticsPlan(queries, sampled, tokens, *facts), queries[sampled], ranked, ranked_positions)
+
+    def finish(self, last: Samples, first: Samples, fold: Samples | None = None) -> Callable[[], Measurement]:
+        """Start the transfer of all statistics, with the movement since earlier samples; the result waits for it.
+
+        ``fold`` are samples of an e-fold of steps ago.
+        """
+        keys = list(self.results)
+        samples = {key: sums.sample.p for key, (_, sums, _) in self.results.items()}
+        by_plan: dict[int, list[LayerKey]] = {}  # layers of one plan are stacked, so that there are few launches
+        for key, (*_, plan) in self.results.items():
+            by_plan.setdefault(id(plan), []).append(key)
+        tables = []
+        for group in by_plan.values():
+            table = sums_to_variables(torch.stack([self.results[key][1].sums for key in group]))
+            tables.append(table | self._sample_variables(group, last, first, fold or {}))
+        wait = start_transfer([tensor for table in tables for tensor in table.values()])
+        order = {key: i for i, key in enumerate(key for group in by_plan.values() for key in group)}
+        variables = [variable for table in tables for variable in table]
+        layers = tuple(self.results[key][0] for key in keys)
+        positions = {key: plan.sampled for key, (*_, plan) in self.results.items()}
+
+        def measurement() -> Measurement:
+            values: dict[str, list[np.ndarray]] = {}
+            for variable, array in zip(variables, wait(), strict=True):
+                values.setdefault(variable, []).extend(array)  # by layer
+            ordered = {variable: [by_layer[order[key]] for key in keys] for variable, by_layer in values.items()}
+            return Measurement(layers, ordered, samples, positions)
+
+        return measurement
+
+    def _sample_variables(
+        self, group: list[LayerKey], last: Samples, first: Samples, fold: Samples
+    ) -> dict[str, Tensor]:
+        """Variables (layer, head, …) from the stored rows of layers of one shape."""
+        rows, plan = [self.results[key][1].sample for key in group], self.results[group[0]][2]
+        now = AttentionRows(torch.stack([row.p for row in rows]),
+                            torch.stack([row.visible.expand(row.p.shape) for row in rows]))  # fmt: skip
+        start = _stack(first, group, now.p)
+        variables = {"moved": total_variation(now, _stack(last, group, now.p)),
+                     "moved_from_start": total_variation(now, start),
+                     "moved_fold": total_variation(now, _stack(fold, group, now.p))}  # fmt: skip
+        if self.facts is None or plan.plan.tokens is None:
+            unknown = now.p.new_full((len(group), now.p.shape[2], len(AGAINST)), torch.nan)
+            return variables | {"scan_chance": unknown[..., 0], "rank_corr": unknown}
+        variables["scan_chance"] = chance_deviation(now, start, *self.facts.by_type(now.p.device))
+        scores = self.facts.scores(plan.ranked_positions, now.p.device)
+        ranked = now.p[..., plan.ranked, :], now.visible[..., plan.ranked, :]
+        return variables | {"rank_corr": rank_correlation(*ranked, scores)}
+
+
+@dataclass(frozen=True)
+class ForwardPass:
+    """A measured forward pass."""
+
+    collector: AttentionCollector
+    loss: Tensor | None  # of the model, if its batch has labels
+    coverage: Coverage
+
+
+def _stack(samples: Samples, group: list[LayerKey], like: Tensor) -> Tensor:
+    """The samples of some layers; NaN for those without one of the same shape."""
+    missing = like.new_full(like.shape[1:], torch.nan)
+    found = [samples.get(key, missing) for key in group]
+    return torch.stack([sample.to(like.device) if sample.shape == missing.shape else missing for sample in found])
+
+
+def spread(n: int, k: int) -> Tensor:
+    """k of n indices, evenly spread, without the ends: the first query has few keys, the last no next token."""
+    return ((torch.arange(k) + 0.5) * n / k).long()
+
+
+def sums_to_variables(sums: Tensor) -> dict[str, Tensor]:
+    """Variables (layer, …) from the sums (layer, line, B, H, 3) of layers of one shape."""
+    n_statistics = len(STATISTICS)
+    value, uniform = (
+        sums[..., 0] / sums[..., 2],
+        sums[..., 1] / sums[..., 2],
+    )  # (layer, line, B, H); 0/0 without queries
+    means, baseline = value.nanmean(2), uniform.nanmean(2)  # (layer, line, H)
+    variables = {}
+    for i, statistic in enumerate(STATISTICS):
+        variables[statistic], variables[f"{statistic}_uniform"] = means[:, i], baseline[:, i]
+    sink = value[:, list(STATISTICS).index("sink")]
+    variables["n_queries"] = sums[:, 0, ..., 2].sum(1)
+    variables["sink_share"] = (sink > SINK).to(sink.dtype).where(sink.isfinite(), torch.nan).nanmean(1)
+    variables["mass_by_decile"] = means[:, n_statistics:-1].mT
+    variables["uniform_by_decile"] = baseline[:, n_statistics:-1].mT
+    variables["distinctness"], variables["distinctness_uniform"] = value[:, -1], uniform[:, -1]
+    return variables
+
+
+def start_transfer(tensors: list[Tensor]) -> Callable[[], list[np.ndarray]]:
+    """Start one transfer of all tensors to the CPU; the result waits for it. Several devices take one each."""
+    if len({tensor.device for tensor in tensors}) != 1:
+        return lambda: [tensor.double().cpu().numpy() for tensor in tensors]
+    flat = torch.cat([tensor.flatten() for tensor in tensors])
+    ends, shapes = np.cumsum([tensor.numel() for tensor in tensors])[:-1], [tensor.shape for tensor in tensors]
+    wait = lambda: None  # noqa: E731
+    if flat.is_cuda:
+        target = torch.empty_like(flat, device="cpu", pin_memory=True).copy_(flat, non_blocking=True)
+        event = torch.cuda.Event()
+        event.record(torch.cuda.current_stream(flat.device))
+        wait = event.synchronize
+    else:
+        target = flat.cpu()
+
+    def arrays() -> list[np.ndarray]:
+        wait()
+        parts = np.split(target.double().numpy(), ends)
+        return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+
+    return arrays
+
+
+def query_positions(n_queries: int, wanted: int | None, is_self: bool) -> Tensor:
+    """Evenly spread positions; without the first of self-attention, which has one key at most if it is causal."""
+    first = 1 if is_self and n_queries > 1 else 0
+    n = n_queries - first if wanted is None else min(wanted, n_queries - first)
+    return torch.linspace(first, n_queries - 1, n, dtype=torch.float64).round().long().unique()
