@@ -113,7 +113,7 @@ def test_flex_attention_makes_some_rows_at_a_time(monkeypatch: pytest.MonkeyPatc
         return flex_in_blocks(lambda *some: sizes.append(some[0].shape[2]) or flex(*some), args, block)
 
     monkeypatch.setattr(module, "BLOCK", 5 * B * H * T)
-    monkeypatch.setattr(module, "by_blocks", spied)
+    monkeypatch.setattr(module, "flex_in_blocks", spied)
     again, in_parts = rows_in(model, q, k, v)
     assert sizes == [5, 5, 3]
     torch.testing.assert_close(in_parts, at_once)

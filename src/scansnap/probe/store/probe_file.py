@@ -114,18 +114,22 @@ class MeasurementFile(Measurements):
     def _check(self) -> Store:
         """The file, if it is intact and this probe can continue it."""
         if not pieces.is_in_pieces(self.target):
-            raise InputError.conflict(_FIELD, f"{self.target} exists and is no probe's file; pass another path")
+            raise InputError.conflict(
+                _FIELD, f"{self.target} exists and is no probe's file; pass another path", str(self.target)
+            )
         store = Store(_FIELD, self.target)
         store.check()
         attrs = store.index.attrs
         if attrs.get("format") != PROBED:
             raise InputError.conflict(
-                _FIELD, f"{self.target} exists and has not the format '{PROBED}'; pass another path"
+                _FIELD, f"{self.target} exists and has not the format '{PROBED}'; pass another path", str(self.target)
             )
         for name in IDENTITY:
             if attrs.get(name) != self.attrs.get(name):
                 message = f"has {name} {attrs.get(name)}, this probe {self.attrs.get(name)}"
-                raise InputError.conflict(_FIELD, f"{self.target} {message}; pass overwrite=True to replace it")
+                raise InputError.conflict(
+                    _FIELD, f"{self.target} {message}; pass overwrite=True to replace it", str(self.target)
+                )
         return store
 
     def _sample(self, row: int) -> Samples:
@@ -141,7 +145,9 @@ class MeasurementFile(Measurements):
         n = next((i for i, measured in enumerate(self.steps) if measured >= step), len(self.steps))
         if self.steps and n == 0 and not self.overwrite:
             message = f"has steps from {self.steps[0]} on, and this training begins at step {step}"
-            raise InputError.conflict(_FIELD, f"{self.target} {message}; pass overwrite=True to replace it")
+            raise InputError.conflict(
+                _FIELD, f"{self.target} {message}; pass overwrite=True to replace it", str(self.target)
+            )
         self.has_begun, self.valid = True, n
         if self.index is None or n == 0:
             self.replaces = self.replaces or self.index is not None
