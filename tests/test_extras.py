@@ -22,7 +22,7 @@ PROJECT = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text(encodin
 # imported by name, but installed by another: package → the one that brings it
 BROUGHT = {
     "markupsafe": "jinja2", "triton": "torch", "nvidia": "torch",
-    "botocore": "s3fs",
+    "botocore": "s3fs", "google_crc32c": "zarr",
 }  # fmt: skip
 ELSEWHERE = {"lightning", "pytorch_lightning"}  # whoever has its Trainer has the package
 

@@ -96,7 +96,7 @@ class Schedule:
         else:
             numbers = [self.floor, self.steps] if self.steps else [self.floor] if self.floor else []
         warmup = f"warmup({self.warmup}) " if self.warmup else ""
-        return f"{warmup}{self.kind}" + (f"({', '.join(f'{x:.17g}' for x in numbers)})" if numbers else "")
+        return f"{warmup}{self.kind}" + (f"({', '.join(f'{x!r}' for x in numbers)})" if numbers else "")
 
 
 def _make(kind: str, numbers: list[float], warmup: int) -> Schedule:
