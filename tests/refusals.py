@@ -19,7 +19,7 @@ Names = str | tuple[str, ...]
 def refused(
     field: Field, value: Any = ANY, *, names: Names = (), error: type[InputError] = InputError
 ) -> Iterator[pytest.ExceptionInfo[InputError]]:
-    """The block raises an :class:`InputError` about ``field``.
+    """The block raises an `InputError` about ``field``.
 
     ``value`` is what was at fault; ``names`` are what the message names: options, packages, files, numbers.
     """

@@ -18,7 +18,7 @@ _has_forkserver = False
 
 
 def start_forkserver(modules: list[str]) -> None:
-    """Load modules in a server process, from which :func:`killable_pool` forks its processes.
+    """Load modules in a server process, from which `killable_pool` forks its processes.
 
     The server has one thread, so forking it is safe. Without one (Windows) each process loads the modules itself.
     """
@@ -35,7 +35,7 @@ def start_forkserver(modules: list[str]) -> None:
 
 def _start_resource_tracker() -> None:
     """Start multiprocessing's resource tracker now: started with the first process, it would unblock the signals that
-    :func:`~scansnap.interrupt.block_signals_in_children` blocks.
+    `scansnap.interrupt.block_signals_in_children` blocks.
     """
     if os.name == "posix":
         from multiprocessing.resource_tracker import ensure_running

@@ -112,7 +112,7 @@ def _stands_for(name: str) -> tuple[str, ...]:
 
 
 class RunOptions(TypedDict, total=False):
-    """The arguments of :func:`scansnap.grid`, for editors and type checkers; a test compares them with the fields."""
+    """The arguments of `scansnap.grid`, for editors and type checkers; a test compares them with the fields."""
 
     eta_y: Numbers
     eta_z: Numbers
@@ -129,12 +129,9 @@ def grid(**axes: Unpack[RunOptions]) -> Runs:
 
     Parameters
     ----------
-    eta_z
-        Attention rate, a number or several.
-    eta_y, ratio
-        Decoder rate, or η_Y / η_Z: give one of the two.
-    seed, momentum, weight_decay, weight_decay_y, weight_decay_z
-        Numbers or several; 0 unless given.
+    **axes
+        Values by name, each a number or a sequence of numbers: ``eta_z`` and one of ``eta_y`` and ``ratio`` = η_Y/η_Z,
+        in 1/step; ``seed``, ``momentum``, ``weight_decay``, ``weight_decay_y``, ``weight_decay_z`` (default 0).
 
     Returns
     -------

@@ -153,13 +153,13 @@ def setting(default: Any = EMPTY, help: str = "", **options: Any) -> Any:
 
 def settings_of(owner: Any) -> dict[str, SettingSpec]:
     """Return what a dataclass or a function declares, by the names that users know."""
-    return {spec.name: spec for spec in _by_field(owner).values()}
+    return {spec.name: spec for spec in specs_by_field(owner).values()}
 
 
 def check_fields(instance: Any) -> None:
     """Check every declared field of a frozen dataclass and store its plain form; for ``__post_init__``."""
     owner: Any = type(instance)
-    for name, spec in _by_field(owner).items():
+    for name, spec in specs_by_field(owner).items():
         object.__setattr__(instance, name, spec.check(getattr(instance, name)))
 
 
@@ -170,7 +170,7 @@ def check_arguments(function: Callable[P, T]) -> Callable[P, T]:
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
         bound = signature.bind(*args, **kwargs)
-        for name, spec in _by_field(function).items():
+        for name, spec in specs_by_field(function).items():
             if name in bound.arguments:
                 bound.arguments[name] = spec.check(bound.arguments[name])
         return function(*bound.args, **bound.kwargs)
@@ -179,7 +179,7 @@ def check_arguments(function: Callable[P, T]) -> Callable[P, T]:
 
 
 @functools.cache
-def _by_field(owner: Any) -> dict[str, SettingSpec]:
+def specs_by_field(owner: Any) -> dict[str, SettingSpec]:
     if is_dataclass(owner):
         hints: dict[str, Any] = get_type_hints(owner)
         specs = {item.name: item.metadata["setting"] for item in fields(owner) if "setting" in item.metadata}

@@ -225,16 +225,13 @@ def test_what_would_be_fetched_is_noticed() -> None:
     assert fetched('<a href="https://x.org">x</a> <script src="assets/x.js"></script> url(data:image/svg+xml,…)') == []
 
 
-def test_docstrings_become_markdown() -> None:
+def test_the_help_of_settings_is_among_the_parameters() -> None:
     pytest.importorskip("griffe")  # of the extra docs
-    docstrings = hook("docstrings")
-    made = docstrings.markdown(
-        "Does it.\n\nt     times,\n      ascending\nlong_name, other\n      both\n\n>>> f(1)\n2", "scansnap.x"
+    with_parameters = hook("settings").with_parameters
+    section = "Parameters\n----------\n"
+    assert with_parameters("Does it.", "a\n    Help.\n") == f"Does it.\n\n{section}a\n    Help.\n"
+    both = with_parameters(f"Does it.\n\n{section}b\n    Text.", "a\n    Help.\n")
+    assert both == f"Does it.\n\n{section}a\n    Help.\nb\n    Text."
+    assert with_parameters("Does it.\n\nExamples\n--------\n>>> 1", "a\n    Help.\n") == (
+        f"Does it.\n\n{section}a\n    Help.\n\nExamples\n--------\n>>> 1"
     )
-    assert made == "Does it.\n\n- `t`: times, ascending\n- `long_name, other`: both\n\n```pycon\n>>> f(1)\n2\n```"
-    assert docstrings.markdown("A text in\ntwo lines.") == "A text in\ntwo lines."
-    assert docstrings.markdown("    a  = b\n    cc = d") == "    a  = b\n    cc = d"
-    assert 'identifier="scansnap.ModelConfig"' in docstrings.markdown("See :class:`scansnap.ModelConfig`.")
-    assert 'identifier="scansnap.theory.u"' in docstrings.markdown(":func:`u`", "scansnap.theory")
-    assert docstrings.behind("    norm: str  # of what attention read") == "of what attention read"
-    assert docstrings.behind("    norm: str  # fmt: skip") == ""

@@ -95,7 +95,7 @@ class Page:
         self.get("modules['compute/runner'].seekStep(argument)", step)
 
     def stop_clock(self):
-        """From now on the page's time passes only in :meth:`pass_time`."""
+        """From now on the page's time passes only in `pass_time`."""
         self.page.evaluate(
             "() => { const now = performance.now(); window.late = 0; performance.now = () => now + late; }"
         )

@@ -90,7 +90,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def objects(address: str, folder: Path) -> dict[str, str]:
-    """As :func:`sweeps.contents`, of a bucket."""
+    """As `sweeps.contents`, of a bucket."""
     place = place_of(address)
     for name, content in place.contents(place.sizes()):
         assert isinstance(content, bytes)

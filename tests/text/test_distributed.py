@@ -1,6 +1,6 @@
 """Batches of a transformer in parts, in turn or over two processes, and how trainings of several processes end.
 
-Run as a program by each of two processes, this file trains the models that :func:`test_two_processes` compares.
+Run as a program by each of two processes, this file trains the models that `test_two_processes` compares.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Checks of what users pass. Every mistake raises an :class:`InputError`, and the command line exits with code 2."""
+"""Checks of what users pass. Every mistake raises an `InputError`, and the command line exits with code 2."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def digits(text: str) -> int | None:
 
 
 def describe_integer(least: int = 0, most: int | None = None) -> str:
-    """Return what :func:`check_integer` accepts, in words."""
+    """Return what `check_integer` accepts, in words."""
     return f"an integer ≥ {least}" + (f" and ≤ {most}" if most is not None else "")
 
 
@@ -132,7 +132,7 @@ def check_float(
 def describe_float(
     *, above: float | None = None, least: float | None = None, below: float | None = None, most: float | None = None
 ) -> str:
-    """Return what :func:`check_float` accepts, in words."""
+    """Return what `check_float` accepts, in words."""
     bounds = {">": above, "≥": least, "<": below, "≤": most}
     conditions = " and ".join(f"{sign} {bound:g}" for sign, bound in bounds.items() if bound is not None)
     return f"a float {conditions}" if conditions else "a finite float"

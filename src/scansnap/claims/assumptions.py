@@ -1,6 +1,6 @@
 """Which assumptions of the theorems a setting meets, with numbers.
 
-The theorems speak of long sequences, large vocabularies and weak overlap in the limit. :func:`check_assumptions`
+The theorems speak of long sequences, large vocabularies and weak overlap in the limit. `check_assumptions`
 says how far a real setting is from each limit, so that a prediction can be trusted, doubted or set aside.
 """
 
@@ -54,7 +54,7 @@ def check_assumptions(
 
     ``context`` is T, the sequence length including the query (inf for the limit); ``t`` the number of
     batch-size-1 steps, left out where classes are not sampled (the population flow). "≫" means a factor of at
-    least :data:`MUCH`.
+    least `MUCH`.
     """
     eta_y = check_float("eta_y", eta_y, above=0)
     eta_z = check_float("eta_z", eta_z, above=0)

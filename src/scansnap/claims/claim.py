@@ -173,7 +173,7 @@ class Statement:
     name, reference, text
         Short name, place in the paper, and the statement in one line.
     kind
-        What a verdict on it rests on (:data:`Kind`).
+        What a verdict on it rests on (`Kind`).
     alternatives
         Claims of ours that may hold where it fails, the most informative first.
     implied_by, repeats

@@ -3,7 +3,7 @@
 n times · K classes · Q queries · M tokens, of which those after the last of any context may be left out. Quantities
 have their names of the symbol table. A quantity that the source does not hold is None, and claims that need it are not
 applicable. ``why_not_applicable`` is the reason if a run is outside the theory
-(:mod:`scansnap.theory.applicability`); built-in checks then give no verdicts.
+(`scansnap.theory.applicability`); built-in checks then give no verdicts.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Evidence:
 
     @cached_property
     def measured_growth(self) -> Array:
-        """(n, K) B_n(t) along the path (:mod:`scansnap.measure.growth`); NaN for a class without distinct tokens."""
+        """(n, K) B_n(t) along the path (`scansnap.measure.growth`); NaN for a class without distinct tokens."""
         distinct = [self.classes.distinct(n) for n in range(self.classes.n_classes)]
         path = ((self.z[:, self.class_query[n]][:, ids], self.f[:, n][:, ids]) for n, ids in enumerate(distinct))
         return GrowthPoint.of(path).growth()
@@ -136,7 +136,7 @@ class Evidence:
 
     @cached_property
     def response(self) -> xr.Dataset:
-        """The linear response of attention (:func:`scansnap.response`), at t = 0 and recorded times up to 10 t₀."""
+        """The linear response of attention (`scansnap.response`), at t = 0 and recorded times up to 10 t₀."""
         from scansnap.dynamics.response.solve import response
 
         times = self.t[(self.t > 0) & (self.t <= WINDOW_END * self.t_snap)]

@@ -1,13 +1,13 @@
 """Regime maps by SGD: at every setting of a grid a theorem's claims, judged on the runs of several seeds.
 
-The settings are those of the flow's maps (:mod:`scansnap.claims.regime_map`), trained by plain SGD from Y = Z = 0 to
+The settings are those of the flow's maps (`scansnap.claims.regime_map`), trained by plain SGD from Y = Z = 0 to
 10 t₀. Settings with the same classes and decoder rate differ in η_Z alone: they are one batched simulation on CPU or
 GPU, with the same sequences. Only what the claims use is recorded, the rows of Y and the logits of the context's
 tokens, so that M may be large.
 
 Each seed gets a margin; the map shows the mean over seeds with a 95% t interval. A margin below −1 counts as −1, so
 that one seed does not outweigh the others. Claims about signs that noise may hide (Theorem 2) combine the seeds
-themselves (:func:`scansnap.measure.comparison.sure_signs`) and return the interval.
+themselves (`scansnap.measure.comparison.sure_signs`) and return the interval.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """All checks: the paper's statements in its order, then ours.
 
-A check is a function from :class:`Evidence` to a :class:`Claim`, or to several, and the statements that it judges. A
+A check is a function from `Evidence` to a `Claim`, or to several, and the statements that it judges. A
 new statement needs a module with both (one per lemma or theorem, or one per family of statements) and one line in
 ``BUILT_IN``.
 """
@@ -65,9 +65,11 @@ BUILT_IN = {
     )
 }
 CHECKS = {name: check.function for name, check in BUILT_IN.items()}
-"""Every built-in check function by name, in the order of the paper, then ours: the names that :func:`scansnap.verify`
+"""Every built-in check function by name, in the order of the paper, then ours: the names that `scansnap.verify`
 accepts as ``checks``.
 
+Examples
+--------
 >>> import scansnap as ss
 >>> list(ss.CHECKS)[:4]
 ['lemma-1', 'lemma-2', 'lemma-3', 'theorem-1']

@@ -1,4 +1,4 @@
-"""The report of :func:`scansnap.verify` and :func:`scansnap.survey`: claims, totals, and tables of them."""
+"""The report of `scansnap.verify` and `scansnap.survey`: claims, totals, and tables of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COLUMNS = ("reference", "statement", "status", "measured", "predicted", "margin
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """All claims for one setting: a sequence of :class:`Claim`, also indexed by name.
+    """All claims for one setting: a sequence of `Claim`, also indexed by name.
 
     Examples
     --------

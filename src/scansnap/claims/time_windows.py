@@ -5,7 +5,7 @@ The theorems are about training up to and past the transition at t₀, so all wi
 
 "t ≫ K²" (Theorem 1) concerns sampled classes, each of which must have been drawn about t/K times; expected gradients
 and the flow do not need it. For sampled classes a window begins at 10 K², and the assumption "many steps" is about its
-end (:attr:`Evidence.assumptions`). A shorter run is judged at its last time; the assumption is then not met, and the
+end (`Evidence.assumptions`). A shorter run is judged at its last time; the assumption is then not met, and the
 claim not applicable.
 """
 

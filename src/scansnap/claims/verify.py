@@ -54,7 +54,7 @@ def verify(
     """Check every lemma and theorem of the paper for these classes and rates.
 
     By default on the exact T → ∞ flow; with a finite ``context`` on SGD runs (batch 128, plain SGD); with ``data`` on a
-    saved flow or trajectory. A run outside the theory (:mod:`scansnap.theory.applicability`) gets no verdicts: every
+    saved flow or trajectory. A run outside the theory (`scansnap.theory.applicability`) gets no verdicts: every
     built-in statement is not applicable, the identities included, since their code is that of the paper's model.
 
     Parameters
@@ -67,15 +67,15 @@ def verify(
         Sequence length T; ``math.inf`` is the flow.
     t_end
         End of the run: default 100 t₀ for the flow, 10 t₀ for SGD. Statements are judged up to 10 t₀
-        (:mod:`scansnap.claims.time_windows`).
+        (`scansnap.claims.time_windows`).
     data, run
-        A flow or a trajectory (:func:`scansnap.simulate`, :func:`scansnap.load`), and which of its runs. Runs that
+        A flow or a trajectory (`scansnap.simulate`, `scansnap.load`), and which of its runs. Runs that
         differ from it in their seed alone contribute to claims about means.
     seed, seeds
         Seed of the SGD run, and the number of SGD runs for claims about signs that noise may hide.
     checks
-        What to check, in this order: names (keys of :data:`scansnap.CHECKS`), and functions from :class:`Evidence` to
-        a :class:`Claim`, or several, made by ``Statement.judge``. Functions run on runs outside the theory too, as
+        What to check, in this order: names (keys of `scansnap.CHECKS`), and functions from `Evidence` to
+        a `Claim`, or several, made by ``Statement.judge``. Functions run on runs outside the theory too, as
         long as Y and Z are those of the paper's model. Default: all built-in checks.
     progress
         Called as ``progress(done, total)`` after each check.

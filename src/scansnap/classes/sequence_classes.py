@@ -286,7 +286,7 @@ class SequenceClasses:
     def from_corpus(cls, corpus: Any = None, **settings: Any) -> SequenceClasses:
         """Classes (query, next word) of a text, given as a corpus, a source, a path or a name (``stdlib``, …).
 
-        The settings are those of :func:`scansnap.corpus.cooccurrence.cooccurrence`: ``queries``, ``next_per_query``,
+        The settings are those of `scansnap.corpus.cooccurrence.cooccurrence`: ``queries``, ``next_per_query``,
         ``top``, ``window``, ``cross_eos``, ``split``. Token ids are ranks by frequency; ``words`` says what they mean.
         """
         from scansnap.corpus.cooccurrence import of_text
@@ -308,7 +308,7 @@ class SequenceClasses:
         return cls.from_support(**toml.explicit(table, where))
 
     def to_toml(self, path: str | PathLike[str]) -> None:
-        """Write the classes so that :meth:`from_toml` gives back exactly these numbers and words."""
+        """Write the classes so that `from_toml` gives back exactly these numbers and words."""
         put(writable("the TOML file", Path(path)), self.as_toml())
 
     def as_toml(self, *, words: bool = True) -> str:

@@ -1,6 +1,6 @@
 """Finished texts on disk, so that a large text is encoded once and need not fit into memory.
 
-An entry is a folder of files and one piece of a :class:`~scansnap.storage.work_cache.WorkCache`, which has their
+An entry is a folder of files and one piece of a `scansnap.storage.work_cache.WorkCache`, which has their
 checksums and what else belongs to them. It appears atomically, and every byte is checked before use: a damaged,
 truncated or foreign entry counts as missing. Arrays are then mapped from their files. A cache is a convenience, so no
 failure to read or write it stops anything.
@@ -43,7 +43,7 @@ def entry_name(name: str, content: str, **settings: int | str | None) -> str:
 
 @contextmanager
 def writing(entry: Path) -> Iterator[Path]:
-    """A folder to write files into; after :func:`seal` it becomes the entry."""
+    """A folder to write files into; after `seal` it becomes the entry."""
     with replacing(entry) as scratch:
         scratch.mkdir()
         yield scratch

@@ -5,7 +5,7 @@ attend to itself. A class is a pair (query, next word); its context distribution
 contexts of all occurrences of the pair.
 
 **One class per next word.** In the theory ψ(n) is a function: the next token determines its query. In text it does not
-("of the", "in the"), and :class:`~scansnap.classes.SequenceClasses` refuses two classes with one next token.
+("of the", "in the"), and `scansnap.classes.SequenceClasses` refuses two classes with one next token.
 Pairs are therefore chosen greedily by their count, each next word for the query it follows most often among those
 still free (``disjoint=True``); ``share`` is the part of the queries' occurrences that the chosen pairs cover. With
 ``disjoint=False`` a next word may be in several pairs, which is enough for measures of distinctness.
@@ -108,7 +108,7 @@ def cooccurrence(
 
 
 def of_text(corpus: Corpus | TextSource | Path | str | None = None, **settings: Any) -> Cooccurrence:
-    """The counts of a corpus, or of a text for :func:`~scansnap.corpus.corpus.load_corpus`."""
+    """The counts of a corpus, or of a text for `scansnap.corpus.corpus.load_corpus`."""
     known = inspect.signature(cooccurrence).parameters
     check_keys("from_corpus", settings, [name for name in known if name not in ("corpus", "disjoint")])
     return cooccurrence(corpus if isinstance(corpus, Corpus) else load_corpus(corpus), **settings)
@@ -127,7 +127,7 @@ def count(
     total: int = 0,
     progress: Progress | None = None,
 ) -> Cooccurrence:
-    """As :func:`cooccurrence`, for a stream given in blocks; ``total`` is its length, for the progress."""
+    """As `cooccurrence`, for a stream given in blocks; ``total`` is its length, for the progress."""
     top = len(vocabulary) if top is None else min(check_integer("top", top, least=1), len(vocabulary))
     next_per_query, window = (
         check_integer("next_per_query", next_per_query, least=1),

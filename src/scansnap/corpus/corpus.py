@@ -121,9 +121,9 @@ def load_corpus(
     ----------
     data
         A folder, a .txt file, ``wikitext-2``, ``wikitext-103`` or ``stdlib``; see
-        :func:`~scansnap.corpus.sources.find_corpus`.
+        `scansnap.corpus.sources.find_corpus`.
     min_count, max_words
-        Bounds of a vocabulary of words; see :class:`~scansnap.corpus.vocabulary.WordCounter`.
+        Bounds of a vocabulary of words; see `scansnap.corpus.vocabulary.WordCounter`.
     tokenizer
         ``words``; ``bpe``: subwords, trained on the training split; or the path of a ``tokenizer.json``.
     vocab_size

@@ -3,7 +3,7 @@
 Ids are ordered by frequency, which is known only at the end. So the text is first encoded with the numbers that a
 counter assigns to words as they appear (four bytes each, in a temporary file), and these numbers are then replaced by
 ids, block by block. The files are plain ``.npy`` with two bytes for each id where the vocabulary allows it, and
-:func:`map_split` maps them without reading.
+`map_split` maps them without reading.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BLOCK = 2**20  # tokens
 
 
 class TokenCounter(Protocol):
-    """Numbers words or subwords as they appear; see :class:`~scansnap.corpus.vocabulary.WordCounter`."""
+    """Numbers words or subwords as they appear; see `scansnap.corpus.vocabulary.WordCounter`."""
 
     @property
     def words(self) -> int:

@@ -1,7 +1,7 @@
 """WikiText from the Hugging Face hub by name: one revision, compared with its published size, and cached.
 
 The package ``datasets`` downloads it the first time. The text is then written to the cache
-(:mod:`scansnap.corpus.cache`) as a folder of text files, and read from there without hub and package.
+(`scansnap.corpus.cache`) as a folder of text files, and read from there without hub and package.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class PublishedSplit:
 
     lines: int
     bytes: int
-    words: str | None = None  # :func:`checksum_of`, where it is known
+    words: str | None = None  # `checksum_of`, where it is known
 
 
 # lines and bytes are those of the dataset's card, less the four bytes that its table needs for each line

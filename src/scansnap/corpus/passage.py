@@ -2,7 +2,7 @@
 
 Words are letters and digits in lower case; a sentence ends at . ! ? or at the end of a line. A class is a pair (last
 word, next word) that occurs at least twice, and its context distribution is how often each word occurs before the pair
-in its sentence (:mod:`scansnap.corpus.cooccurrence`). Pairs that only begin sentences have no context and are no
+in its sentence (`scansnap.corpus.cooccurrence`). Pairs that only begin sentences have no context and are no
 classes.
 """
 
@@ -52,7 +52,7 @@ class Passage:
 
         The two next words are frequent, and most of what follows the last word: n (n/followed)² is largest, where n
         counts the two. If no last word has two next words, it has one. A next word belongs to one class (see
-        :mod:`scansnap.corpus.cooccurrence`).
+        `scansnap.corpus.cooccurrence`).
         """
         by_query: dict[str, list[str]] = {}
         best: dict[str, float] = {}
@@ -72,7 +72,7 @@ class Passage:
         return [(query, following) for following, query in taken.items()]
 
     def classes(self, pairs: Sequence[Sequence[str]] | None = None) -> Cooccurrence:
-        """The counts of these pairs, by default those of :meth:`chosen`."""
+        """The counts of these pairs, by default those of `chosen`."""
         wanted = self.chosen() if pairs is None else check_pairs(pairs)
         index = {pair: i for i, pair in enumerate(self.pairs)}
         for pair in wanted:

@@ -68,7 +68,7 @@ class Subwords(Vocabulary):
 
     @classmethod
     def from_table(cls, table: dict[str, Any]) -> Subwords:
-        """The inverse of :meth:`to_json`."""
+        """The inverse of `to_json`."""
         return cls(table["words"], table["counts"], table["own"], table["tokenizer"])
 
     @cached_property
@@ -82,7 +82,7 @@ class Subwords(Vocabulary):
 
 
 class SubwordCounter:
-    """Counts the tokens of a tokenizer in a text; see :class:`~scansnap.corpus.vocabulary.WordCounter`."""
+    """Counts the tokens of a tokenizer in a text; see `scansnap.corpus.vocabulary.WordCounter`."""
 
     def __init__(self, tokenizer: str) -> None:
         self.tokenizer, self.pieces = tokenizer, SubwordEncoder(tokenizer)

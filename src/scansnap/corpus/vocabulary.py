@@ -23,7 +23,7 @@ from scansnap.storage import checksums, put
 
 UNK, EOS = "<unk>", "<eos>"
 FORMAT, WITH_TOKENIZER = 2, 3
-Tokens = NDArray[np.integer[Any]]  # one row of ids, see :func:`id_type`
+Tokens = NDArray[np.integer[Any]]  # one row of ids, see `id_type`
 
 
 def id_type(vocab_size: int) -> np.dtype[Any]:
@@ -107,7 +107,7 @@ class Vocabulary:
 
     @classmethod
     def from_json(cls, text: str | bytes, where: str = "a text") -> Vocabulary:
-        """The inverse of :meth:`to_json`; ``where`` names the text in errors."""
+        """The inverse of `to_json`; ``where`` names the text in errors."""
         try:
             table = checksums.signed(text)
             fits = table["format"] in (FORMAT, WITH_TOKENIZER)
@@ -128,7 +128,7 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Vocabulary:
-        """Read a file that :meth:`save` wrote; a damaged one is an error."""
+        """Read a file that `save` wrote; a damaged one is an error."""
         try:
             text = Path(path).read_bytes()
         except OSError:
@@ -144,7 +144,7 @@ def split_words(text: str) -> list[str]:
 class WordCounter:
     """Counts the words of a text in parts, and numbers them in order of appearance.
 
-    ``train`` and ``held_out`` return these first numbers, and :meth:`finish` the id of each. Memory depends on the
+    ``train`` and ``held_out`` return these first numbers, and `finish` the id of each. Memory depends on the
     number of different words, not on the length of the text.
 
     The vocabulary has words that occur at least ``min_count`` times, and of those the ``max_words`` − 2 most frequent
@@ -207,7 +207,7 @@ class WordCounter:
 def build(
     blocks: Iterable[str], *, min_count: int | None = None, max_words: int | None = None
 ) -> tuple[Vocabulary, Tokens]:
-    """The vocabulary and the ids of a text in blocks of whole lines (see :class:`WordCounter`)."""
+    """The vocabulary and the ids of a text in blocks of whole lines (see `WordCounter`)."""
     counter = WordCounter(min_count, max_words)
     parts = [counter.train(block) for block in blocks]
     vocabulary, number = counter.finish()

@@ -9,7 +9,7 @@ to 2²⁸ tokens (1 GiB) is copied to the device; of a longer one some hundred b
 memory, in the order of the epoch, while the device computes.
 
 The order is a function of (seed, epoch), so a resumed run has the same batches. For windows at random positions see
-:class:`scansnap.sampling.ordered.OrderedTokens`.
+`scansnap.sampling.ordered.OrderedTokens`.
 """
 
 from __future__ import annotations

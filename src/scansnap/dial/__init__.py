@@ -1,7 +1,7 @@
 """The ablation study between the paper's model and a transformer, one component at a time.
 
-:func:`scansnap.run_dial` measures it. To add your own component, use :class:`Component`, :func:`register_component` and
-:func:`register_attention`.
+`scansnap.run_dial` measures it. To add your own component, use `Component`, `register_component` and
+`register_attention`.
 """
 
 from scansnap.dial.components import Component, Flags, register_attention, register_component

@@ -29,7 +29,7 @@ def uses_kernel(flags: Flags, ask: Tensor) -> bool:
 def project(
     p: dict[str, Tensor], flags: Flags, ask: Tensor, keys: Tensor, at: str, *, beside: bool = True
 ) -> tuple[Tensor, ...]:
-    """Queries, keys and values (inputs instead of values where a norm comes before W_V), for :func:`step.attend`.
+    """Queries, keys and values (inputs instead of values where a norm comes before W_V), for `step.attend`.
 
     Factors and RoPE's order of entries are applied to the small matrices, not to every position.
     """
@@ -54,7 +54,7 @@ def values_come_first(flags: Flags, ask: Tensor, keys: Tensor) -> bool:
 
 
 def attend_by_kernel(flags: Flags, given: tuple[Tensor, ...], bias: Tensor, place: Tensor | None) -> Tensor:
-    """Attended values (R, H, B, Q, d) by the kernel; RoPE and ALiBi as in :func:`scores`."""
+    """Attended values (R, H, B, Q, d) by the kernel; RoPE and ALiBi as in `scores`."""
     q, k, _ = step.heads(given)
     turn = None
     if flags.positions == "rope":

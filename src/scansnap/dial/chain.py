@@ -31,7 +31,7 @@ _ROUNDING = 1e-12  # of borders that coincide
 
 
 class ChainSampler(MixtureSampler):
-    """As :class:`MixtureSampler`, with a chain through the class's tokens as the context."""
+    """As `MixtureSampler`, with a chain through the class's tokens as the context."""
 
     @cached_property
     def second(self) -> np.ndarray:

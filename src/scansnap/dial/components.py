@@ -95,9 +95,9 @@ class Component:
     title
         What it changes, as ``scansnap dial --list`` shows it.
     choices
-        Fields of :class:`Flags` by the name of each choice. The first choice is part of cumulative and full models.
+        Fields of `Flags` by the name of each choice. The first choice is part of cumulative and full models.
     needs
-        Fields of :class:`Flags` that the component requires in mode ``single``.
+        Fields of `Flags` that the component requires in mode ``single``.
     optimizers
         Optimisers that it is measured with.
 

@@ -255,7 +255,7 @@ class Task:
 
     @cached_property
     def read_class(self) -> Tensor:
-        """The class of each sequence (or query) of :attr:`reading`."""
+        """The class of each sequence (or query) of `reading`."""
         return torch.arange(self.n_classes, device=self.device).repeat_interleave(self.turns)
 
     @cached_property

@@ -1,7 +1,7 @@
 """The model of every cell, top to bottom: tokens → attention → values → next token. Flags select its components.
 
 All runs at once: every parameter has a leading run dimension, so the gradients of all runs are one backward pass of the
-summed loss. With no flags it is the YZ model of :mod:`scansnap.dynamics.yz`.
+summed loss. With no flags it is the YZ model of `scansnap.dynamics.yz`.
 
     R runs · H heads · B sequences · Q queries · S keys · M tokens · d width
 """

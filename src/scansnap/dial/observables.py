@@ -1,8 +1,8 @@
 """What is measured in every cell, with the functions that measure YZ runs, and the thresholds it is tested against.
 
 A cell is read as a trajectory in the form of ``simulate``, with each head as a run of its own. An observable is one
-number for each seed, at the ratio of :data:`REFERENCE` (the ratio effect: over all ratios), averaged over heads or
-classes. Whether a number is beyond its threshold is decided for a whole table (:mod:`scansnap.dial.verdicts`).
+number for each seed, at the ratio of `REFERENCE` (the ratio effect: over all ratios), averaged over heads or
+classes. Whether a number is beyond its threshold is decided for a whole table (`scansnap.dial.verdicts`).
 """
 
 from __future__ import annotations

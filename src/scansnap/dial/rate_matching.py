@@ -83,7 +83,7 @@ class MatchedRates:
 
 
 class RateMeter:
-    """Effective rates of single steps: between :meth:`before` and :meth:`after` comes one step."""
+    """Effective rates of single steps: between `before` and `after` comes one step."""
 
     def __init__(self, runs: CellRuns) -> None:
         self.runs = runs

@@ -46,7 +46,7 @@ QUICK = StudySettings((1.0, REFERENCE), seeds=3, loss_step=30, context=24, end=3
 
 @dataclass(frozen=True)
 class AblationStudy:
-    """The result of :func:`run_dial`: every cell with its matched rates and curves.
+    """The result of `run_dial`: every cell with its matched rates and curves.
 
     Examples
     --------
@@ -138,7 +138,7 @@ class AblationStudy:
 
 
 def load(folder: str | Path) -> AblationStudy:
-    """What :meth:`AblationStudy.save` wrote, judged again from the values by seed."""
+    """What `AblationStudy.save` wrote, judged again from the values by seed."""
     path = Path(folder) / "dial.json"
     try:
         cells = _from_json(json.loads(path.read_text(encoding="utf-8")))

@@ -1,6 +1,6 @@
 """Verdicts of a whole table: every entry is tested against its thresholds, and all tests are one family.
 
-The statistics are those of :mod:`scansnap.measure.comparison`. The family is every entry with a threshold, of every
+The statistics are those of `scansnap.measure.comparison`. The family is every entry with a threshold, of every
 cell that is a comparison: one test for each threshold, so two for an interval. An entry
 
     holds      where the mean over seeds is significantly inside all its thresholds

@@ -1,7 +1,7 @@
 """A run under way on disk, so that it can be stopped at any moment and continued exactly.
 
 Beside the result ``name.zarr`` lies the folder ``name.zarr.partial`` while the run is not finished. It is a
-:class:`~scansnap.storage.work_cache.WorkCache` of these pieces, each under its own checksum::
+`scansnap.storage.work_cache.WorkCache` of these pieces, each under its own checksum::
 
     records-00001   what was recorded before the first checkpoint
     records-00002   … and later; a piece for each checkpoint with new records
@@ -77,7 +77,7 @@ class RunCheckpoint:
         return (self.folder / STATE).exists()
 
     def append(self, values: Mapping[str, Any], arrays: Records) -> None:
-        """Add records; they count from the next :meth:`save`."""
+        """Add records; they count from the next `save`."""
         name = f"records-{len(self._pieces) + 1:05d}"
         digest = self._cache.put(name, values, arrays)
         self._pieces, self.appended = [*self._pieces, (name, digest)], [*self.appended, dict(values)]

@@ -1,6 +1,6 @@
 """The registry of norms in place of the paper's LN: f = norm(v) over the last dimension, forward and backward.
 
-A norm is added by :func:`register_norm`. Entries of v are tokens, or positions of a window of which several may hold
+A norm is added by `register_norm`. Entries of v are tokens, or positions of a window of which several may hold
 the same token; then ``lift`` takes weights of positions to what stands at their tokens (v E, E_ss' = [x_s = x_s']),
 so that ‖v‖² = v · lift(v), and g is given at tokens. For tokens it is the identity.
 """

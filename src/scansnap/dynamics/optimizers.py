@@ -1,9 +1,9 @@
 """The registry of update rules, which ``simulate``, the text models and the ablation study share.
 
-A rule changes a table and its moments in place; :func:`register_optimizer` adds one by name. ``d`` is the ascent
-direction of the log-likelihood (minus the gradient of the loss), so updates are added. :class:`Optimizer` applies a
+A rule changes a table and its moments in place; `register_optimizer` adds one by name. ``d`` is the ascent
+direction of the log-likelihood (minus the gradient of the loss), so updates are added. `Optimizer` applies a
 rule to copies of tables whose first dimension is the run, with one rate, momentum and weight decay per run.
-:class:`InPlaceOptimizer` applies it to the tables themselves, with one momentum.
+`InPlaceOptimizer` applies it to the tables themselves, with one momentum.
 
 Columns of Y may stand for several identical ones (``multiplicity``). The norm in clipping and the orthogonalisation in
 Muon depend on the whole matrix; they weigh the columns so that the result is that of the full matrix.
@@ -201,7 +201,7 @@ class InPlaceOptimizer:
 
 
 def optimizer_names(*, entrywise: bool = False) -> list[str]:
-    """Names that :meth:`InPlaceOptimizer.of` takes; ``entrywise`` restricts them to rules that move parts of tables."""
+    """Names that `InPlaceOptimizer.of` takes; ``entrywise`` restricts them to rules that move parts of tables."""
     return ["momentum", *(name for name, rule in RULES.items() if rule.entrywise or not entrywise)]
 
 

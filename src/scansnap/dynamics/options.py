@@ -16,7 +16,7 @@ OptimizerLike = str | Optimizer | Mapping[str, Any]  # a name, an object, or a t
 
 
 class SimulateOptions(RunOptions, total=False):
-    """Options of :func:`scansnap.simulate` beside its own arguments; docs/settings.md explains them."""
+    """Options of `scansnap.simulate` beside its own arguments; docs/settings.md explains them."""
 
     # fields of Settings
     steps: int

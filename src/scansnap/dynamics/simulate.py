@@ -61,9 +61,9 @@ def simulate(
     Parameters
     ----------
     classes
-        The data distribution; with ``module`` also any :class:`scansnap.Sampler`.
+        The data distribution; with ``module`` also any `scansnap.Sampler`.
     runs
-        Rates and seeds of many runs, from :func:`scansnap.grid`. For a single run pass ``eta_z`` and ``eta_y`` or
+        Rates and seeds of many runs, from `scansnap.grid`. For a single run pass ``eta_z`` and ``eta_y`` or
         ``ratio``, with ``seed``, instead.
     settings, model
         Options as objects; those in ``options`` come on top.
@@ -91,7 +91,7 @@ def simulate(
     checkpoint_seconds
         Time between two checkpoints.
     **options
-        Fields of :class:`scansnap.Runs`, :class:`scansnap.Settings` and :class:`scansnap.ModelConfig`; docs/settings.md
+        Fields of `scansnap.Runs`, `scansnap.Settings` and `scansnap.ModelConfig`; docs/settings.md
         lists them. ``context`` is T, and ``math.inf`` replaces counts by probabilities; then ``batch_size=None``
         replaces sampled classes by their expectation. ``optimizer={"y": …, "z": …}`` differs between the tables.
 

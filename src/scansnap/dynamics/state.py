@@ -59,7 +59,7 @@ class State:
 
     @classmethod
     def from_arrays(cls, step: int, arrays: dict[str, Tensor]) -> State:
-        """The inverse of :meth:`arrays`."""
+        """The inverse of `arrays`."""
         tables = {name: t for name, t in arrays.items() if not name.startswith("moments_") and name != "failed_step"}
         moments: dict[str, Moments] = {name: {} for name in tables}
         for name, tensor in arrays.items():

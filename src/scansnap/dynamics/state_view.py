@@ -22,7 +22,7 @@ class StateView(Mapping[str, np.ndarray]):
 
     Arrays have the run first; ``runs`` are the rates and seeds they belong to. For the YZ model the names are those of
     ``variables``; for a module ``batch_loss`` and the names of its parameters. ``tables`` are the tensors that are
-    trainer, in the rows and columns that the engine keeps (:mod:`scansnap.dynamics.engines.layout`); not to be changed.
+    trainer, in the rows and columns that the engine keeps (`scansnap.dynamics.engines.layout`); not to be changed.
     """
 
     def __init__(self, trainer: Trainer, state: State) -> None:

@@ -6,7 +6,7 @@ code with k_l = P(l|n), and a position bias is a real-valued count. Everything i
     R runs · H heads · B samples · K classes · S slots of a class
     L rows of Y · J columns of Y · Q queries · M tokens
 
-A class's *slots* are the tokens that can enter its f (see :mod:`scansnap.dynamics.engines.layout`).
+A class's *slots* are the tokens that can enter its f (see `scansnap.dynamics.engines.layout`).
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ def load_deck(name: str) -> dict[str, Any]:
 
 
 def read_deck(path: Path, name: str = "") -> dict[str, Any]:
-    """The deck in a file, or an :class:`InputError` that names the field, its value and what is allowed."""
+    """The deck in a file, or an `InputError` that names the field, its value and what is allowed."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:

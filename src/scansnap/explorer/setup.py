@@ -38,7 +38,7 @@ class SetupReading:
 
 
 def read_setup(value: Any) -> SetupReading:
-    """The run that a set-up describes, or an :class:`InputError` that names the control."""
+    """The run that a set-up describes, or an `InputError` that names the control."""
     if not isinstance(value, dict):
         raise InputError("setup", value, "an object")
     check_keys("the set-up", value, ("classes", *BY_NAME))

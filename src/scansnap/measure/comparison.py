@@ -264,7 +264,7 @@ def mean_interval(values: ArrayLike) -> tuple[float, float, float]:
 def sure_signs(moved: FloatArray) -> tuple[np.ndarray, np.ndarray]:
     """(p,), (p,) which of p quantities surely rise, and which surely fall, by t intervals over seeds; (R, p) given.
 
-    That *every* quantity rises is said when each is seen to at :data:`LEVEL`: then no correction for their number is
+    That *every* quantity rises is said when each is seen to at `LEVEL`: then no correction for their number is
     needed. That *some* quantity falls is said at LEVEL for all of them together (Bonferroni). One run says nothing.
     """
     n, p = moved.shape

@@ -13,7 +13,7 @@ def attention_of(p: ArrayLike, z: ArrayLike) -> FloatArray:
     """c_l ∝ p_l e^{z_l}: attention of tokens with counts or frequencies p and logits z; 0 where p is 0.
 
     The largest exponent is that of a token with p > 0, so that logits of any size are safe.
-    :func:`scansnap.dynamics.yz.attention_of` is the same for torch.
+    `scansnap.dynamics.yz.attention_of` is the same for torch.
     """
     p = np.asarray(p)
     logit = np.where(p > 0, z, -np.inf)

@@ -154,7 +154,7 @@ def scan_rank_correlation(
 ) -> xr.DataArray:
     """Spearman correlation, by seq_class, of the distinct tokens' drop times with P(l|n): +1 if rare ones drop first.
 
-    Drop times as in :func:`scan_order`. Tokens that never drop, the winner among them, share the last rank
+    Drop times as in `scan_order`. Tokens that never drop, the winner among them, share the last rank
     (+∞), and equal values share their mean rank: tokens of equal P neither help nor hurt, and +1 itself is out of
     reach when several tokens of different P stay (0.89 for 6 of 10). A fraction nearer to 1 lets more of them
     drop where attention froze early. NaN for classes without an order: fewer than 3 distinct tokens, equal P for all,

@@ -5,7 +5,7 @@ least-squares value, and by Lemma 1 η_Z p_n ξ_n = Σ_l ż_l/Σ_l f_l². So
 
     B_n = ∫ d(Σ_l z_l)/Σ_l f_l²
 
-needs no gradient and no integral over time. The closed form of the same quantity is :func:`scansnap.theory.growth`.
+needs no gradient and no integral over time. The closed form of the same quantity is `scansnap.theory.growth`.
 """
 
 from __future__ import annotations

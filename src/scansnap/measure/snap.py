@@ -3,21 +3,21 @@
 What is followed is how far attention has gone from common to distinct tokens. For class n, with D_n the attention
 on its distinct tokens and C_n that on its common ones,
 
-    S_n(t) = ln[D_n(t)/C_n(t)] − ln[D_n(0)/C_n(0)]         :func:`log_odds`
+    S_n(t) = ln[D_n(t)/C_n(t)] − ln[D_n(0)/C_n(0)]         `log_odds`
     χ(t) = e^{2S(t)}                                        S: mean over classes (and seeds)
 
 χ is the growth factor e^{2Δz} of Theorem 3 for this odds ratio instead of a single token. While attention scans,
 χ − 1 grows like t² (all of Γ = η_Z∫γ does, and γ ∝ t); after snapping Γ ∝ ln² t, so χ − 1 grows more slowly than
 any power of t. In t it is fastest where it passes from faster than linear to slower than linear,
 
-    d ln(χ − 1)/d ln t = 1   ⇔   (χ − 1)/t is largest      :func:`snap_time`, ``t_snap``
+    d ln(χ − 1)/d ln t = 1   ⇔   (χ − 1)/t is largest      `snap_time`, ``t_snap``
 
 that is, where attention's mean speed since the start is greatest. No derivative is taken of a noisy curve. (The knee of
 S against ln t moves with the end of the record: for η_Y ≫ η_Z, S goes on as ln² t. The peak of the speed dS/dt scales
 as well in smooth flows, but marks t₀′ and is lost in the noise first.) In ln t it is fastest where S goes farthest
 in an e-fold (``t_snap_ln``), which may be very much later: S ∝ ln² t is faster and faster there.
 
-Being fastest is not yet having snapped: :mod:`~scansnap.measure.snap_curves` says what more it takes, for these
+Being fastest is not yet having snapped: `scansnap.measure.snap_curves` says what more it takes, for these
 curves and for those of the probe and of words. Where attention has not snapped there is no time but a reason.
 
 What to expect in t. With attention held fixed and orthonormal classes, Γ ∝ u² with u = M h of Theorem 1, and the
@@ -62,7 +62,7 @@ def snap_time(
     resamples: int = 400,
     seed: int = 0,
 ) -> xr.Dataset:
-    """When attention froze, in t and in ln t, with intervals, as :mod:`scansnap.measure.snap_curves` has it.
+    """When attention froze, in t and in ln t, with intervals, as `scansnap.measure.snap_curves` has it.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def snap_time(
     per_class
         Measure every class (dimension ``seq_class``) instead of the mean of S over classes.
     local
-        As in :func:`log_odds`.
+        As in `log_odds`.
     resamples, seed
         Number of resampled curves behind the uncertainty, and the seed that draws them.
 

@@ -1,4 +1,4 @@
-"""Drawings of single results, for the command line and, by :func:`plot`, for a notebook."""
+"""Drawings of single results, for the command line and, by `plot`, for a notebook."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def plot(result: xr.Dataset | Report, run: int = 0) -> Figure:
     """The project's own figure of a result: as a cell's last line a notebook shows it, ``.savefig(path)`` keeps it.
 
-    result  what :func:`scansnap.simulate` returns: attention of the classes, logits, entropy and loss of one ``run``;
-            or what :func:`scansnap.verify` returns: measured against predicted, with what holds instead of what fails
+    result  what `scansnap.simulate` returns: attention of the classes, logits, entropy and loss of one ``run``;
+            or what `scansnap.verify` returns: measured against predicted, with what holds instead of what fails
     """
     if isinstance(result, Report):
         from scansnap.plots import claim_curves

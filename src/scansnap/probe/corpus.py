@@ -277,7 +277,7 @@ class TokenFacts:
 def token_facts(corpus: Any, tokens: Tensor, mask: Tensor | None = None) -> TokenFacts:
     """Facts about the tokens (B, T) of a batch.
 
-    corpus  token ids in one row, a table or a list of documents, a :class:`~scansnap.corpus.Corpus` (its training
+    corpus  token ids in one row, a table or a list of documents, a `scansnap.corpus.Corpus` (its training
             split), or None: the batch itself
     mask    (B, T), 0 at padding
     """

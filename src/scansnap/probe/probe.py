@@ -50,9 +50,9 @@ class Probe:
         What ``model(**batch)``, ``model(*batch)`` or ``model(batch)`` takes.
     corpus : Any, optional
         Token ids that determine which tokens are common: one row, a table, a list of documents, or a
-        :class:`scansnap.Corpus`. Without it the batch is the corpus.
+        `scansnap.Corpus`. Without it the batch is the corpus.
     every : int, str or iterable of int
-        When :meth:`step` measures: every n-th step, a list of steps, or ``log:N`` with N measurements per decade.
+        When `step` measures: every n-th step, a list of steps, or ``log:N`` with N measurements per decade.
     queries : int or None
         Query positions measured in each sequence, evenly spread. None measures all.
     tokens : torch.Tensor, optional
@@ -146,7 +146,7 @@ class Probe:
                 self.measure(step, loss)
 
     def measure(self, step: int, loss: float | Tensor | None = None) -> None:
-        """Measure now, whatever the schedule; parameters as in :meth:`step`.
+        """Measure now, whatever the schedule; parameters as in `step`.
 
         Of several processes the first one stores the measurement. The others run the model only if it is sharded.
         """

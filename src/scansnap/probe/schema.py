@@ -1,6 +1,6 @@
 """The variables of a probe's Dataset: each is declared once, with its dimensions and meaning.
 
-To add a variable, declare it here and compute it in :mod:`scansnap.probe.measurement` (``sums_to_variables`` for means
+To add a variable, declare it here and compute it in `scansnap.probe.measurement` (``sums_to_variables`` for means
 over queries, ``AttentionCollector`` for anything else). The file, the Dataset and the docs take it from here.
 """
 

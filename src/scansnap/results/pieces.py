@@ -8,7 +8,7 @@
       rows/000012.0   the values of all growing variables at one index along the dimension
       samples/…       large arrays, of which variables show the first and the last
 
-Each is a piece of a :class:`WorkCache`. A piece that the index names is never written to: what takes its place has
+Each is a piece of a `WorkCache`. A piece that the index names is never written to: what takes its place has
 another number after the point. So a reader finds what the index says or an error, and never a mixture.
 """
 

@@ -4,8 +4,8 @@ Dimensions run, step, seq_class, token and query; rates and seed are coordinates
 everything needed to make the numbers again: settings, classes (as TOML) and versions.
 
 On disk each byte is under a checksum: in a Zarr folder by its ``checksums.json`` (and a CRC in every chunk, for readers
-that do not know the former), in NetCDF as :mod:`scansnap.results.netcdf` says, in a Dataset that grows as
-:mod:`scansnap.results.pieces` says.
+that do not know the former), in NetCDF as `scansnap.results.netcdf` says, in a Dataset that grows as
+`scansnap.results.pieces` says.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def save(data: xr.Dataset, path: str | PathLike[str], *, overwrite: bool = False
 
 
 def write(data: xr.Dataset, target: Path, overwrite: bool) -> None:
-    """As :func:`save`; but a disk that fails is no mistake in the input, and stays a :class:`WriteError`."""
+    """As `save`; but a disk that fails is no mistake in the input, and stays a `WriteError`."""
     kind = _kind(target)
     if target.exists() and not overwrite:
         raise InputError.conflict(_FIELD, f"{target} exists; pass overwrite=True to replace it", str(target))

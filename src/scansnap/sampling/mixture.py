@@ -22,7 +22,7 @@ from scansnap.sampling.sampler import Sequences, digest, even
 
 
 class MixtureSampler:
-    """K classes as a :class:`~scansnap.sampling.sampler.Sampler`; give either ``next_token`` or ``p_next``.
+    """K classes as a `scansnap.sampling.sampler.Sampler`; give either ``next_token`` or ``p_next``.
 
     ``p_context`` and ``p_next`` are tables (K, M), ``query`` and ``next_token`` token ids (K,); ``context`` is T.
     The classes and contexts of a seed and step are those of ``simulate(sampling="tokens")``.

@@ -1,10 +1,10 @@
 """The door for data of one's own: a sampler makes token sequences from (seed, step) and nothing else.
 
-A sampler is a pure function. Draw with :func:`scansnap.sampling.philox.uniforms`, where the seed, the step and the
+A sampler is a pure function. Draw with `scansnap.sampling.philox.uniforms`, where the seed, the step and the
 place in the batch say which number is meant, and the data of a run depend neither on the runs beside it nor on the
 device, and a continued run goes on exactly where it stopped. ``Purpose.INIT_Y`` and ``INIT_Z`` belong to the model.
 
-Unlike :class:`~scansnap.classes.SequenceClasses` a sampler need not have one class per next token: nothing here needs
+Unlike `scansnap.classes.SequenceClasses` a sampler need not have one class per next token: nothing here needs
 the query to be a function ψ of the next token. What does (the claims, the flow, attention by class) asks for classes.
 
 Shapes: G seeds, N steps, B sequences in a batch, T tokens with the query last, M the size of the vocabulary.
@@ -61,7 +61,7 @@ class Sampler(Protocol):
         ...
 
     def describe(self) -> str:
-        """Everything that decides the data, in words or as a :func:`digest`: only the same data is continued."""
+        """Everything that decides the data, in words or as a `digest`: only the same data is continued."""
         ...
 
 
@@ -96,7 +96,7 @@ def even(tokens: Tensor) -> Tensor:
 
 
 def digest(*values: np.ndarray | str | float) -> str:
-    """A fingerprint of what decides the data, for :meth:`Sampler.describe`."""
+    """A fingerprint of what decides the data, for `Sampler.describe`."""
     text = hashlib.sha256()
     for value in values:
         array = np.ascontiguousarray(value) if isinstance(value, np.ndarray) else None

@@ -6,11 +6,11 @@ A folder carries ``checksums.json``, with the size and the SHA-256 of each file 
 
 where the last is that of the table itself. A folder that many processes fill lists the files that it had from the
 beginning, the arrays that are ``filled``, whose chunks carry checksums of their own (see
-:mod:`scansnap.storage.chunks`), and the folders ``inside`` with tables of their own. ``before`` is what a file may
+`scansnap.storage.chunks`), and the folders ``inside`` with tables of their own. ``before`` is what a file may
 still be where a writer was stopped.
 
 Checking reads every byte (SHA-256: about 1 GB/s) and happens before a file is opened by any library. Wherever it says
-folder and file, a prefix of a bucket and its objects will do (see :mod:`scansnap.storage.objects`).
+folder and file, a prefix of a bucket and its objects will do (see `scansnap.storage.objects`).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def sign(table: Mapping[str, Any]) -> str:
 
 
 def signed(text: str | bytes) -> dict[str, Any]:
-    """The table that :func:`sign` wrote; ValueError for any other, KeyError for one without a checksum."""
+    """The table that `sign` wrote; ValueError for any other, KeyError for one without a checksum."""
     table = json.loads(text)
     if not isinstance(table, dict):
         raise ValueError("not a table")
@@ -180,7 +180,7 @@ def _objects(place: Place) -> Objects:
 def check(field: str, folder: Place, *, sizes: Mapping[str, int] | None = None) -> CheckedFiles:
     """Everything in a folder against its checksums: what is missing, cut, changed or does not belong is refused.
 
-    ``sizes`` as for :func:`check_files`.
+    ``sizes`` as for `check_files`.
     """
     place = _objects(folder)
     before = list(place.sizes())  # the markers among them: a writer puts the marker of a group last

@@ -1,6 +1,6 @@
 """Zarr arrays that many processes fill: each chunk carries a CRC32C, and a marker per group says what must be there.
 
-A group is one chunk along the first dimension of every filled array. Its chunk of :data:`MARKER` is written last, so
+A group is one chunk along the first dimension of every filled array. Its chunk of `MARKER` is written last, so
 whoever finds it finds the others. Groups without a marker do not count. Chunks are known by their names, as Zarr 3
 writes them (``loss/c/3/0``); Zarr itself opens nothing before it was checked.
 """

@@ -25,7 +25,7 @@ def to_jsonable(value: Any) -> Any:
 
 
 def to_json(value: Any, **options: Any) -> str:
-    """Return strict JSON; ``options`` are those of :func:`json.dumps`."""
+    """Return strict JSON; ``options`` are those of `json.dumps`."""
     return json.dumps(to_jsonable(value), **{"allow_nan": False, "ensure_ascii": False} | options)
 
 

@@ -2,7 +2,7 @@
 
 Many processes on many machines may put objects at once, each under names of its own, and no lock is taken: on a disk a
 file is written elsewhere and renamed, and a bucket takes whole objects only. What a killed writer leaves of a file lies
-in ``.scansnap-writing`` beside them, is seen by nobody, and goes with :meth:`Folder.tidy`.
+in ``.scansnap-writing`` beside them, is seen by nobody, and goes with `Folder.tidy`.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Objects(Protocol):
         """Remove what killed writers left."""
 
     def zarr(self, *, write: bool = False) -> Any:
-        """The place as a Zarr store to read from, or to fill; see :mod:`scansnap.storage.zarr_store`."""
+        """The place as a Zarr store to read from, or to fill; see `scansnap.storage.zarr_store`."""
 
 
 def of_bytes(content: bytes) -> Entry:

@@ -18,7 +18,7 @@ from scansnap.storage.writing import put
 
 
 def refuse_foreign(field: str, folder: Path, names: Iterable[str], remedy: str = "overwrite replaces it") -> None:
-    """Refuse files and folders in the way that :func:`renewing` did not put there, or that were changed since."""
+    """Refuse files and folders in the way that `renewing` did not put there, or that were changed since."""
     table = _table(field, folder)
     for name in names:
         known = [entries[name] for entries in (table.files, table.before) if name in entries]

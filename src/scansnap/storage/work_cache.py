@@ -8,7 +8,7 @@ that follows; then come a header as one line of JSON and the bytes of the arrays
     …
 
 The key identifies the work: a piece of other work is as good as missing. Many processes may put pieces at once. The
-place is a folder, or a prefix of a bucket (see :mod:`scansnap.storage.objects`).
+place is a folder, or a prefix of a bucket (see `scansnap.storage.objects`).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class WorkCache:
     versions
         Of the packages that compute the pieces. They are recorded in each, and ``Piece.versions`` returns them.
     damaged
-        ``refuse``: a damaged piece raises :class:`Damaged`; ``missing``: it is as good as missing.
+        ``refuse``: a damaged piece raises `Damaged`; ``missing``: it is as good as missing.
     field
         What errors call the place.
 

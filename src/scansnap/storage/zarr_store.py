@@ -29,7 +29,7 @@ _GROUP = {"zarr_format", "node_type", "attributes", "consolidated_metadata"}
 
 
 class Checked(WrapperStore[Any]):
-    """A store in which Zarr sees only metadata that :func:`check_metadata` allows.
+    """A store in which Zarr sees only metadata that `check_metadata` allows.
 
     With a ``place``, what Zarr writes is put there by the place's own means: each chunk is there whole or not at all.
     """

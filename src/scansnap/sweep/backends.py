@@ -49,7 +49,7 @@ def run_on_ray(
     cluster: Cluster, job: SweepJob, sweep: Sweep, writer: RegionWriter, groups: Sequence[RunGroup],
     memory: Callable[[RunGroup], int], note: Note,
 ) -> Generator[tuple[RunGroup, Failure | None]]:  # fmt: skip
-    """As :func:`run_locally`, in the order in which groups are finished."""
+    """As `run_locally`, in the order in which groups are finished."""
     shared = (job, tuple(class_set.classes for class_set in sweep.class_sets), writer)
     with cluster.connected(max(map(memory, groups), default=0)):
         for group, result in spread(_group, shared, groups, cluster, memory=memory, name=TASK, note=note):

@@ -60,7 +60,7 @@ class Axes:
 
     @classmethod
     def of(cls, table: dict[str, Any]) -> Axes:
-        """From the ``[grid]`` table, checked as :func:`scansnap.grid` checks it."""
+        """From the ``[grid]`` table, checked as `scansnap.grid` checks it."""
         check_keys("[grid]", table, run_fields())
         # grid refuses fields that do not go together
         grid(**{name: 1 if name in ("eta_y", "eta_z", "ratio") else 0 for name in table})

@@ -1,6 +1,6 @@
 """The template of a sweep's store: the metadata of all arrays, the coordinates of all runs, and no results.
 
-Written once, before any run is made. Workers then fill regions of its arrays (:mod:`scansnap.sweep.store`). The same
+Written once, before any run is made. Workers then fill regions of its arrays (`scansnap.sweep.store`). The same
 sweep and plan give the same bytes on every machine.
 """
 

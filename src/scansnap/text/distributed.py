@@ -35,7 +35,7 @@ class PeerLost(OSError):
 
 
 class World:
-    """The processes of a training, as one of them sees them; :func:`join` makes it."""
+    """The processes of a training, as one of them sees them; `join` makes it."""
 
     def __init__(self, rank: int, size: int, local_rank: int) -> None:
         self.rank, self.size, self.local_rank = rank, size, local_rank
@@ -70,7 +70,7 @@ class World:
 
     @contextmanager
     def communication(self) -> Iterator[None]:
-        """Turns torch's error about a lost process into :class:`PeerLost`."""
+        """Turns torch's error about a lost process into `PeerLost`."""
         try:
             yield
         except RuntimeError as error:
@@ -119,7 +119,7 @@ def _from_environment(name: str, least: int = 0, most: int | None = None) -> int
 
 @contextmanager
 def joined(timeout: float = TIMEOUT) -> Iterator[World | None]:
-    """:func:`join` for a program: one process reports an error, and the others end silently."""
+    """`join` for a program: one process reports an error, and the others end silently."""
     world = join(timeout)
     if world is None:
         yield None

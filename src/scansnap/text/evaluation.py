@@ -120,7 +120,7 @@ def attention_statistics(
     mass: float = 0.95,
     progress: Progress | None = None,
 ) -> list[dict[str, float | np.ndarray]]:
-    """The means of :meth:`AttentionStatistics.means` for each layer, over the rows of all windows.
+    """The means of `AttentionStatistics.means` for each layer, over the rows of all windows.
 
     Figure 10 shows ``entropy``, a mean over all positions with a choice. In windows of 35 causal positions it is at
     most mean ln t, t = 2 … 35, which is 2.71; the last of ``entropy_by_position`` is at most ln 35 = 3.56.

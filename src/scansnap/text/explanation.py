@@ -4,7 +4,7 @@ A prediction is Σ_l f_l Y[l]: every context word l votes with its row of Y, wei
 of the query m. With a context, k are its counts, and words are ranked by attention. Without one, k is the frequency of
 each word in text, and words are ranked by z, which training has learned, and not by frequency.
 
-A transformer is read through the tables that its weights imply (:mod:`scansnap.text.transformer.implied_yz`).
+A transformer is read through the tables that its weights imply (`scansnap.text.transformer.implied_yz`).
 ``exact`` says whether the model has other paths, which the tables leave out.
 """
 

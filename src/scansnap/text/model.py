@@ -22,7 +22,7 @@ class LanguageModel(Protocol):
         """Set all rates to ``factor`` times those of the settings, for a schedule."""
 
     def logits(self, inputs: Tensor, attention_mass: float | None = None) -> Tensor:
-        """(B, T, M), without dropout; ``attention_mass`` as in :func:`sparsify_attention`."""
+        """(B, T, M), without dropout; ``attention_mass`` as in `sparsify_attention`."""
 
     def attention(self, inputs: Tensor) -> list[Tensor]:
         """For each layer (B, heads, T, T): row t is the attention of position t to the positions up to it."""

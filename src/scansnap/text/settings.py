@@ -64,7 +64,7 @@ class TextSettings:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """The inverse of :meth:`to_dict`."""
+        """The inverse of `to_dict`."""
         check_keys("model", values, cls.__dataclass_fields__)
         if "vocab_size" not in values:
             raise InputError("vocab_size", None, "an integer ≥ 2")

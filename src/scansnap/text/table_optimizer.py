@@ -1,4 +1,4 @@
-"""Updates of whole tables, or of the rows that a batch touches, by the rules of :mod:`scansnap.dynamics.optimizers`.
+"""Updates of whole tables, or of the rows that a batch touches, by the rules of `scansnap.dynamics.optimizers`.
 
 Where a batch touches little of a table (rows of Y, entries of Z) an update changes only that: moments and weight decay
 are *lazy*, so a row that is not touched keeps its value and its moments. For plain SGD this is exact. All shapes are

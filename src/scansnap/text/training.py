@@ -3,7 +3,7 @@
 The loop measures, validates, saves, stops and resumes; an update is the model's own. A resumed run equals an
 uninterrupted one bit by bit: batches and rates are functions of the step, and the file has the rest.
 
-With several processes (:mod:`scansnap.text.distributed`) each has a part of every batch, and only the first measures,
+With several processes (`scansnap.text.distributed`) each has a part of every batch, and only the first measures,
 validates and writes. All have the same weights at all times.
 """
 
@@ -56,7 +56,7 @@ def train(
 ) -> TrainingResult:
     """Train a model on a stream of token ids.
 
-    Ctrl-C ends the training after the current step and raises :class:`scansnap.Interrupted`, whose ``partial`` is the
+    Ctrl-C ends the training after the current step and raises `scansnap.Interrupted`, whose ``partial`` is the
     result so far.
 
     Parameters
@@ -66,7 +66,7 @@ def train(
     tokens
         A row of token ids.
     settings
-        :class:`TrainingSettings`; its fields as keywords count first. ``steps`` or ``epochs`` is required.
+        `TrainingSettings`; its fields as keywords count first. ``steps`` or ``epochs`` is required.
     valid
         A row of token ids; its perplexity is computed after each epoch or ``validate_every`` steps, and at the end.
     measure
@@ -76,7 +76,7 @@ def train(
     progress
         Called as ``progress(done, total)`` with the number of steps.
     world
-        The processes that each call this with the same arguments, from :func:`scansnap.text.distributed.join`.
+        The processes that each call this with the same arguments, from `scansnap.text.distributed.join`.
 
     Returns
     -------

@@ -59,7 +59,7 @@ class TrainingResult:
 
     @classmethod
     def from_tensors(cls, steps: int, step: int, tensors: dict[str, Tensor]) -> TrainingResult:
-        """The inverse of :meth:`tensors`, saved after ``step`` of ``steps``."""
+        """The inverse of `tensors`, saved after ``step`` of ``steps``."""
         valid: dict[int, float] = {}
         measured: dict[int, dict[str, Any]] = {}
         for name, value in tensors.items():

@@ -3,7 +3,7 @@
 The paper's model is one head with the l2 norm, softmax over all M outputs, no residual connection, no positions and
 no query among its own keys; trained by SGD with constant rates from Y = Z = 0. (Momentum is not on the list: it acts
 as both rates divided by 1 − μ. Nor are short sequences, small batches and the like: those are assumptions with
-numbers, see :func:`scansnap.claims.assumptions.check_assumptions`.)
+numbers, see `scansnap.claims.assumptions.check_assumptions`.)
 
 All functions take plain values, so that any module may call them.
 """

@@ -13,14 +13,14 @@ time scales enter. With b_nn' = (η_Z/η_Y) ∫ γβ_nn' du_n and its inner inte
 
     B_n = Σ_n'≠n ρ_nn' b_nn'           z_ml = Σ_{n ∈ ψ⁻¹(m)} f_nl Σ_n'≠n b_nn' (ρ_nn' f_nl − f_n'l)
 
-for any token, distinct or common, and any queries. Equal time scales give :func:`scansnap.theory.growth_drive`. While
+for any token, distinct or common, and any queries. Equal time scales give `scansnap.theory.growth_drive`. While
 e^u ≪ M the gaps are linear in t, and b_nn' begins as (η_Z/η_Y) u_n u_n'/(2M), the same both ways; at any time and any M
 
     b_nn' + b_n'n = −(η_Z/η_Y) a_n·a_n'       exactly,
 
 since d(a_n·a_n')/dt = η_Y (p_n a_n'·r_n + p_n' a_n·r_n'). Late the gaps differ by ln(p_n'/p_n), and b_nn' is near
 (η_Z/(η_Y M ρ)) u_n' e^{ρu_n'}: the frequent class moves the attention of the rare one (p_n'/p_n)^ρ times as far as the
-other way round. As in :mod:`scansnap.theory.drive` leading order ends at u ≈ ln(ρM)/ρ.
+other way round. As in `scansnap.theory.drive` leading order ends at u ≈ ln(ρM)/ρ.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Lemmas 5–7, Lemma 9 and Theorem 1 in the limit of orthonormal f_n: K sequence classes drawn uniformly, Y(0) = 0,
 attention frozen while the decoder learns (η_Y ≫ η_Z). t counts batch-size-1 steps, so one class has been seen
 s = t/K times. With overlapping classes the formulas are approximations;
-:mod:`scansnap.claims.assumptions` says how far a setting is from the limit.
+`scansnap.claims.assumptions` says how far a setting is from the limit.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def h(s: ArrayLike, *, eta_y: ArrayLike, vocab_size: ArrayLike) -> Result:
     """h(s), the continuous-time solution of dh/ds = η_Y / (M − 1 + e^{Mh}), h(0) = 0 (Lemma 6, Eqs. 44–45).
 
     The decoder's logits for class n are (M − 1) h for its own next token and −h for all others. The step-wise
-    value is :func:`h_recursion`, which exceeds h by at most 2η_Y/M when η_Y < 1 (Lemma 7).
+    value is `h_recursion`, which exceeds h by at most 2η_Y/M when η_Y < 1 (Lemma 7).
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def gamma(t: ArrayLike, *, eta_y: ArrayLike, n_classes: ArrayLike, vocab_size: A
         γ(t) = (M − 1)² h / (M − 1 + e^{Mh}),  h = h(t/K)
 
     It rises like η_Y t/K, peaks a little before t₀′ (at 0.8 to 0.9 t₀′ for M from 100 to 10⁶) and falls like
-    ln t/t (:func:`gamma_early`, :func:`gamma_late`).
+    ln t/t (`gamma_early`, `gamma_late`).
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ def gamma_integral(
 ) -> Result:
     """Γ(t) = η_Z ∫₀ᵗ γ dt′ = (η_Z/η_Y) K (M − 1)² h(t/K)²/2 (Appendix F, Eq. 128).
 
-    Exact for the γ of :func:`gamma`: along the flow γ dt = (K/η_Y)(M − 1)² h dh.
+    Exact for the γ of `gamma`: along the flow γ dt = (K/η_Y)(M − 1)² h dh.
 
     Parameters
     ----------

@@ -12,12 +12,12 @@ The rest is the second-order expansion of Lemma 1's gradients f̂ r̂ᵀ and f̂
 in which C also makes the logits fluctuate by YᵀCY. The small parameter is f_l/(N P_l), what one occurrence of a token
 adds to f, and not 1/(N P_l): at z = 0 it is 1/(N‖P‖) for every token, however rare.
 
-:class:`SampledFlow` has the T → ∞ rates and the drift for any classes at any state. In the symmetric family, to leading
-order in 1/M, the drift is that of a decoder along E f̂ (:func:`sampling_push`):
+`SampledFlow` has the T → ∞ rates and the drift for any classes at any state. In the symmetric family, to leading
+order in 1/M, the drift is that of a decoder along E f̂ (`sampling_push`):
 
     dz_l/du = (η_Z/η_Y) u w_l,      w_l = f_l² tr C/N − C_ll/N
 
-which lifts frequent tokens and lowers rare ones, common or distinct alike: see :func:`fall_below`.
+which lifts frequent tokens and lowers rare ones, common or distinct alike: see `fall_below`.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class SampledFlow:
         return self._sum(dy, at.f * (at.g - at.f * at.h[:, None]))
 
     def drift(self, y: ArrayLike, z: ArrayLike, *, context: float) -> DriftRates:
-        """What sequences of length T = ``context``, the query included, add to :meth:`flow`, to order 1/T."""
+        """What sequences of length T = ``context``, the query included, add to `flow`, to order 1/T."""
         n = check_float("context", context, least=2) - 1
         at = self._at(y, z)
         f, r, alpha, rows = at.f, at.r, at.alpha, at.rows
@@ -206,10 +206,10 @@ def drift_tokens(
 ) -> TokenMemory:  # fmt: skip
     """What length T = ``context`` adds to z of the symmetric family, held back by the memory as the drive's effect is.
 
-    ε w_l u per unit of the clock is a constant source of the equation of :mod:`scansnap.theory.memory`: in each of its
+    ε w_l u per unit of the clock is a constant source of the equation of `scansnap.theory.memory`: in each of its
     modes, with σ² = ελ/2 and F the Dawson function, v = 2σ F(σu)/λ and z = (2/λ) ∫₀^{σu} F, times the mode's share
     of w: at first ε w_l u²/2, late a logarithm of u. To leading order in 1/M, 1/T and z; it adds to
-    :func:`scansnap.theory.memory_tokens`.
+    `scansnap.theory.memory_tokens`.
 
     Parameters
     ----------

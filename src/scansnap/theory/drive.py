@@ -3,7 +3,7 @@
 The symmetric family: K classes of one query, drawn uniformly, with equal overlaps ρ = f_nᵀf_n' (one common token of
 f_c² = ρ, and distinct ones). With the attention frozen Y = Σ_n f_n a_nᵀ, ȧ_n = η_Y p_n r_n, r_n = e_n − α_n, and the
 part of g_n = Y r_n that moves attention is −Σ_{n'≠n} γβ f_n', γβ = −a_n'·r_n. With the logit gap u as the clock
-(:func:`scansnap.theory.u` at s = t/K), per unit of it:
+(`scansnap.theory.u` at s = t/K), per unit of it:
 
     γβ(u) = [u e^{ρu} + (e^{ρu} − 1)/ρ − u]/M           D(u) = (K − 1) ρ γβ(u)
 
@@ -15,9 +15,9 @@ gathered against n. Distinct tokens move as dz_l/du = (η_Z/η_Y) f_l² D, the c
 This is the B_n of Theorem 3 as η_Y/η_Z → ∞; it takes the place of Theorem 4's, whose premise fails. Limits: D is too
 large by a relative (κ/ρ + K − 1) e^{ρu}/M, κ = 1 + ρ(K − 2), where ρu ≫ 1 (by less before). So leading order is not
 good at all times: it ends at u ≈ ln(ρM)/ρ, where the others' logits saturate and the power t^ρ becomes ln² t.
-``form="exact"`` has no such end: it is the frozen decoder at any M (:mod:`scansnap.theory.frozen`), in the clock
+``form="exact"`` has no such end: it is the frozen decoder at any M (`scansnap.theory.frozen`), in the clock
 A − C, the difference of the entries of a_n at its own next token and at one that is nobody's. The memory of the decoder
-(:mod:`scansnap.theory.memory`) is in neither.
+(`scansnap.theory.memory`) is in neither.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def drive(
 ) -> Result:
     """D(u) = (K − 1) ρ γβ = ξ_n per unit of the clock. Early (K − 1)ρu/M, late (leading) (K − 1)ρu e^{ρu}/M.
 
-    The exact one goes on linearly in u: see :func:`drive_rate`.
+    The exact one goes on linearly in u: see `drive_rate`.
 
     Parameters
     ----------

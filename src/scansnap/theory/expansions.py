@@ -1,7 +1,7 @@
 """The two phases: early (scanning) and late (snapping) expansions, and the times between them.
 
 The expansions are what the paper prints (Theorem 1b, Lemma 9, Theorem 4). They are leading order in M and in
-ln M, so they show scaling, not values: compare with the exact :func:`gamma` and :func:`growth`.
+ln M, so they show scaling, not values: compare with the exact `gamma` and `growth`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def t_scan(*, eta_y: ArrayLike, n_classes: ArrayLike, vocab_size: ArrayLike) -> 
     """t₀′ = K ln M/η_Y, the end of the pure scanning regime (Theorem 4, Eq. 14).
 
     Up to here the early expansions give the order of magnitude. At t₀′ itself e^u ≈ 0.567 M, and γ is already
-    down to 1/1.567 ≈ 64% of :func:`gamma_early` for M → ∞ (58% at M = 1000).
+    down to 1/1.567 ≈ 64% of `gamma_early` for M → ∞ (58% at M = 1000).
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def growth_early(
     t: ArrayLike, *, eta_y: ArrayLike, eta_z: ArrayLike, n_classes: ArrayLike, vocab_size: ArrayLike,
     **premise: Unpack[Premise],
 ) -> Result:  # fmt: skip
-    """B_n for t < t₀′ (Theorem 4, Eq. 14, first branch): :func:`growth` with h ≈ η_Y t/(MK), so
+    """B_n for t < t₀′ (Theorem 4, Eq. 14, first branch): `growth` with h ≈ η_Y t/(MK), so
 
         qΓ ≈ q (M − 1)²/(2KM²) η_Y η_Z t²        (with q = 4 the printed 2(M − 1)²/(KM²) η_Y η_Z t²)
 
@@ -185,7 +185,7 @@ def growth_early(
     vocab_size
         Number of tokens M.
     **premise
-        ``c0``, ``exponent``, ``form``, ``p_class`` and ``p_query``; see :func:`growth`.
+        ``c0``, ``exponent``, ``form``, ``p_class`` and ``p_query``; see `growth`.
 
     Returns
     -------
@@ -204,7 +204,7 @@ def growth_late(
     t: ArrayLike, *, eta_y: ArrayLike, eta_z: ArrayLike, n_classes: ArrayLike, vocab_size: ArrayLike,
     **premise: Unpack[Premise],
 ) -> Result:  # fmt: skip
-    """B_n for t ≥ t₀ (Theorem 4, Eq. 14, second branch): :func:`growth` with h ≈ ln(M η_Y t/K)/M, so
+    """B_n for t ≥ t₀ (Theorem 4, Eq. 14, second branch): `growth` with h ≈ ln(M η_Y t/K)/M, so
 
         qΓ ≈ q K (M − 1)²/(2M²) (η_Z/η_Y) ln²(M η_Y t/K)
 
@@ -224,7 +224,7 @@ def growth_late(
     vocab_size
         Number of tokens M.
     **premise
-        ``c0``, ``exponent``, ``form``, ``p_class`` and ``p_query``; see :func:`growth`.
+        ``c0``, ``exponent``, ``form``, ``p_class`` and ``p_query``; see `growth`.
 
     Returns
     -------

@@ -13,8 +13,8 @@ which is elementary. E rises to E∞ = ρM/(1 − ρ): from there on the others'
     y = −[E∞ (e^{−τ} − 1 + τ) + (e^q − 1 − q)]/m
 
 One quadrature is left, the time: η_Y p t = x + ∫₀ˣ (e^w − 1)/((K − 1)E + M) dx. For K = 1 or ρ = 0 it is
-that of :func:`scansnap.theory.u`. Nothing is expanded, so the differences from
-:mod:`scansnap.theory.drive` are its 1/M errors.
+that of `scansnap.theory.u`. Nothing is expanded, so the differences from
+`scansnap.theory.drive` are its 1/M errors.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def frozen_decoder(
 ) -> FrozenDecoder:
     """The decoder of the symmetric family at the times t with the attention frozen: no order of 1/M is left out.
 
-    The same as :func:`scansnap.dynamics.flow.decoder.decoder_flow` for equal overlaps, to 1e-12 at any time.
+    The same as `scansnap.dynamics.flow.decoder.decoder_flow` for equal overlaps, to 1e-12 at any time.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Late times: what the overlap does once the memory holds every token and the softmax has saturated.
 
-The symmetric family far past both u* (:func:`scansnap.theory.u_star`) and ln(ρM)/ρ, with M → ∞ and ρM ≫ 1. Then r_n is
+The symmetric family far past both u* (`scansnap.theory.u_star`) and ln(ρM)/ρ, with M → ∞ and ρM ≫ 1. Then r_n is
 along e_n − σ Σ_{n'≠n} e_n' (and the rest, each O(1/M)), and two things are balanced at every u, to all orders in z:
 
     the logit of another class's next token does not grow        f_c a − f_d d = 0

@@ -1,7 +1,7 @@
 """The memory of the decoder: what holds attention back once it has moved.
 
 Y was built with earlier f's. Attention feels Y only across its present f (P⊥ in Lemma 1), and f(then) − f(now) lies
-across: a restoring force, against a drive which is only O(1/M). In the symmetric family (:mod:`scansnap.theory.drive`),
+across: a restoring force, against a drive which is only O(1/M). In the symmetric family (`scansnap.theory.drive`),
 with the clock u, ε = η_Z/η_Y, v_l = dz_l/du and v̄ = Σ_j f_j² v_j over all tokens of a class,
 
     distinct l      dv_l/du = ε f_l²   [D′(u) − u (v_l − v̄)]
@@ -112,7 +112,7 @@ def memory_gain(
     u: ArrayLike, *, eta_y: ArrayLike, eta_z: ArrayLike, n_classes: ArrayLike, vocab_size: ArrayLike,
     overlap: ArrayLike, f: ArrayLike, form: Form = "leading",
 ) -> Result:  # fmt: skip
-    """z_l(u) = ∫₀ᵘ v_l du of one distinct token, without v̄; by quadrature of :func:`memory_speed`.
+    """z_l(u) = ∫₀ᵘ v_l du of one distinct token, without v̄; by quadrature of `memory_speed`.
 
     Parameters
     ----------

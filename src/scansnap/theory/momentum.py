@@ -62,7 +62,7 @@ def momentum_gap(
 
         u(t − ℓ(1 − μ^t) + τ ln((M − 1 + e^u)/M)) at the rate η_Y/(1 − μ),    ℓ = μ/(1 − μ),  τ = ℓ + ½
 
-    with the gap of the first two terms in the logarithm. For μ = 0 it is :func:`scansnap.theory.h_recursion` times M.
+    with the gap of the first two terms in the logarithm. For μ = 0 it is `scansnap.theory.h_recursion` times M.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def momentum_growth(
     t: ArrayLike, *, eta_y: ArrayLike, eta_z: ArrayLike, n_classes: ArrayLike, vocab_size: ArrayLike,
     overlap: ArrayLike, momentum: ArrayLike,
 ) -> Result:  # fmt: skip
-    """B_n after t steps with momentum μ: :func:`scansnap.theory.growth_drive` (drive alone, leading order), lagging.
+    """B_n after t steps with momentum μ: `scansnap.theory.growth_drive` (drive alone, leading order), lagging.
 
     Exact at the start, where the gap is a line: step by step its double sum is
     Σ_{j<t} (1 − μ^{t−j})(j − ℓ(1 − μ^j)) = t²/2 − (2ℓ + ½)t + 3ℓ² + 2ℓ − …, with terms in μ^t.

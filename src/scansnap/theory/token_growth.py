@@ -18,7 +18,7 @@ _ROUNDING = 1e-9  # of a sum of probabilities
 
 
 class Premise(TypedDict, total=False):
-    """What Theorem 4 takes as given beside rates and sizes; the defaults are the paper's (see :func:`growth`)."""
+    """What Theorem 4 takes as given beside rates and sizes; the defaults are the paper's (see `growth`)."""
 
     c0: ArrayLike  # C₀, default 1
     exponent: ArrayLike  # q, default 4
@@ -36,7 +36,7 @@ def growth(
     Premise (Eq. 13, an estimate for a single common token, one query shared by all classes and a constant
     normaliser ρ₀; C₀ = ρ₀⁴/K): the common token's logit z obeys ż = −C₀⁻¹ η_Z γ e^{qz}, z(0) = 0, and
     ξ_n = C₀⁻¹ γ e^{qz}. The paper has q = 4; it is ``exponent`` here because exact flows show other values.
-    With Γ = η_Z ∫γ (:func:`gamma_integral`):
+    With Γ = η_Z ∫γ (`gamma_integral`):
 
         d(e^{−qz})/dt = q C₀⁻¹ η_Z γ      ⇒   e^{−qz} = 1 + qΓ/C₀
         η_Z ξ_n = η_Z γ/(C₀ + qΓ)         ⇒   ∫ dΓ/(C₀ + qΓ) = (1/q) ln(1 + qΓ/C₀) = −z
@@ -66,7 +66,7 @@ def growth(
     vocab_size
         Number of tokens M.
     **premise
-        ``c0``, ``exponent``, ``form``, ``p_class`` and ``p_query``; see :func:`growth`.
+        ``c0``, ``exponent``, ``form``, ``p_class`` and ``p_query``; see `growth`.
 
     Returns
     -------
@@ -112,7 +112,7 @@ def chi(
         e^{2 f² B_n} ≤ χ_{l₀} ≤ e^{2 B_n},   f = f_{nl₀}(0) = ``f_dominant``
 
     l₀ is the dominant distinct token of the class: the one with the largest attention at t = 0. Valid while
-    every common token of the class falls; B_n is :func:`growth`, with its limits and its ``p_class`` and
+    every common token of the class falls; B_n is `growth`, with its limits and its ``p_class`` and
     ``p_query``: left at 1 they leave out p_n, as the paper does. The printed form can be
     negative at small t (C₀ < 1), and the bounds are then in the wrong order. A bound too large for a double is
     inf.
@@ -132,7 +132,7 @@ def chi(
     f_dominant
         f_nl₀(0) of the dominant distinct token.
     **premise
-        ``c0``, ``exponent``, ``form``, ``p_class`` and ``p_query``; see :func:`growth`.
+        ``c0``, ``exponent``, ``form``, ``p_class`` and ``p_query``; see `growth`.
 
     Returns
     -------

@@ -59,7 +59,7 @@ def sequences(layout: TableLayout, length: int, step: int, seed: int) -> yz.Coun
 def check(evidence: Evidence, *, draw: Draw = sequences, seed: int = 0) -> Claim:
     """At the last recorded z, for T = 2⁶ … 2¹⁴ (later where attention rests on rare tokens).
 
-    ``draw`` has the signature of :func:`sequences`.
+    ``draw`` has the signature of `sequences`.
     """
     classes = evidence.classes
     chosen = np.unique(np.linspace(0, classes.n_classes - 1, min(classes.n_classes, _CLASSES)).astype(int))

@@ -2,7 +2,7 @@
 
 Runs at length T and at T = ∞ that draw the same classes differ by the sampling of their contexts alone. The mean of
 that difference over seeds, D, is compared with the contribution P of the drift of order 1/T
-(:class:`scansnap.theory.drift.SampledFlow`) to expected steps, computed with and without it. The measure is their
+(`scansnap.theory.drift.SampledFlow`) to expected steps, computed with and without it. The measure is their
 distance ‖D − P‖/‖P‖ over all tokens and recorded times, each in units of its noise (the standard deviation over
 separate seeds; rare tokens move little and have little noise). The noise of D does not contribute: ‖D − P‖² is the
 mean of (D_i − P)·(D_j − P) over pairs of different seeds, with a jackknife interval. The slope of D on P is reported,

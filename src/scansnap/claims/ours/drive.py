@@ -4,7 +4,7 @@ With frozen attention the decoder is Y = Σ f_n a_nᵀ, and its effect on attent
 
     B_n = η_Z p_n ∫ξ_n dt,        in the symmetric family  B_n = −½ (η_Z/η_Y)(K − 1)ρ a_n·a_n'
 
-(:func:`scansnap.theory.growth_drive`, exact form). For other classes it is the drive of :func:`scansnap.response`,
+(`scansnap.theory.growth_drive`, exact form). For other classes it is the drive of `scansnap.response`,
 Σ_l z_l/Σ_l f_l² over the distinct tokens. It is the limit η_Y/η_Z → ∞, without the memory of the decoder.
 """
 

@@ -1,6 +1,6 @@
 """Late times: the growth of attention's logit gap, which depends on the norm and on the decoder.
 
-    l2 norm               −d ln ρ/d ln u is a function of ρ (:func:`scansnap.theory.late_overlap`): κ ln ln t, κ falling
+    l2 norm               −d ln ρ/d ln u is a function of ρ (`scansnap.theory.late_overlap`): κ ln ln t, κ falling
     no norm               gap = 2 ln ln t
     no norm, Y fixed      gap = ln t
 

@@ -5,7 +5,7 @@ frozen decoder, ε = η_Z/η_Y, v = dz/du, v̄ = Σ_j f_j² v_j and D(u) the dri
 
     distinct l:  dv_l/du = ε f_l² [D′ − u(v_l − v̄)]        common:  dv_c/du = εKρ [−D′(1 − ρ)/ρ − u(v_c − v̄)]
 
-(:func:`scansnap.theory.memory_tokens`). It is of first order in z, and its memory term of leading order in 1/M.
+(`scansnap.theory.memory_tokens`). It is of first order in z, and its memory term of leading order in 1/M.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class PredictedPath(Evidence):
         return rate
 
     def xi(self, n: int) -> Array:
-        """(n,) ξ_n = Σ ż_l/(η_Z p_n Σ f_l²) over the distinct tokens of the class (:mod:`scansnap.measure.growth`)."""
+        """(n,) ξ_n = Σ ż_l/(η_Z p_n Σ f_l²) over the distinct tokens of the class (`scansnap.measure.growth`)."""
         ids = self.classes.distinct(n)
         speed = self.z_rate[:, self.class_query[n]][:, ids].sum(-1) / (self.f[:, n, ids] ** 2).sum(-1)
         return np.asarray(speed / (self.eta_z * self.classes.p_class[n]))
@@ -92,7 +92,7 @@ def largest_deviation(evidence: Evidence, measured: Array, predicted: Array, t: 
     largest measured one, by row X and time. None if nothing has moved beyond rounding.
 
     A sum over steps differs from its integral by a share of 1/t, which is subtracted for SGD. For sampled runs the mean
-    is compared, with a t interval of the entry that is furthest off, at :data:`LEVEL` for all entries together.
+    is compared, with a t interval of the entry that is furthest off, at `LEVEL` for all entries together.
     """
     mean = measured.mean(0)
     size = np.abs(mean).max(-1)  # (n, X)

@@ -1,6 +1,6 @@
 """The linear response: every logit to first order, for any classes and queries (docs/theory.md §3).
 
-:func:`scansnap.response` expands the flow around frozen attention and estimates its own range of validity: ``z_error``
+`scansnap.response` expands the flow around frozen attention and estimates its own range of validity: ``z_error``
 is the contribution of squares of z, and ``trusted_until`` the time at which that exceeds a tenth. Both are tested on
 the run: until then z must be right to a tenth, and the true error at most twice the estimated one.
 """

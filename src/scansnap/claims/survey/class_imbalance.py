@@ -173,7 +173,7 @@ def polar(rate: float = 0.3) -> Update:
 
 
 def newton_schulz(rate: float = 0.3) -> Update:
-    """Muon as :mod:`scansnap.dynamics.optimizers` has it."""
+    """Muon as `scansnap.dynamics.optimizers` has it."""
     return lambda d, _: rate * orthogonalize(d[None])[0]
 
 
@@ -183,7 +183,7 @@ def descent(rate: float = 50.0) -> Update:
 
 
 def adam(rate: float = 0.02) -> Update:
-    """Adam as :mod:`scansnap.dynamics.optimizers` has it."""
+    """Adam as `scansnap.dynamics.optimizers` has it."""
     rule, none = Optimizer(name="adam"), torch.zeros(1, dtype=torch.float64)
     moments = rule.start(torch.zeros(1, MEMORY_CLASSES, MEMORY_CLASSES, dtype=torch.float64))
 

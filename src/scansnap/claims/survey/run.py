@@ -45,7 +45,7 @@ def survey(*names: str, quick: bool = False, progress: Progress | None = None) -
     Returns
     -------
     Report
-        Its claims are :class:`~scansnap.claims.survey.statement.SurveyClaim`: verdict, source, setting, the measured
+        Its claims are `scansnap.claims.survey.statement.SurveyClaim`: verdict, source, setting, the measured
         value with its interval over training seeds, and the prediction.
 
     Examples

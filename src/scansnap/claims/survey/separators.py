@@ -245,7 +245,7 @@ def excess_rate(seed: int, decay: float = LAMBDA) -> float:
 
 
 def judge_factors(each: FloatArray) -> list[SurveyClaim]:
-    """From (seeds, 4) of :func:`measures`."""
+    """From (seeds, 4) of `measures`."""
     ratio, programs, nuclear, frobenius = each.T
     return [
         RANK.judge_values(ratio, predicted=float(programs.mean()), bound=-0.05, failure="the rank is no lower",

@@ -1,7 +1,7 @@
 """A statement from the literature, its setting, and its verdict.
 
-A :class:`SurveyStatement` is a :class:`~scansnap.claims.claim.Statement` with its source and the setting on which it
-is tested. A :class:`SurveyClaim` is the :class:`~scansnap.claims.claim.Claim` about it, with the interval of the
+A `SurveyStatement` is a `scansnap.claims.claim.Statement` with its source and the setting on which it
+is tested. A `SurveyClaim` is the `scansnap.claims.claim.Claim` about it, with the interval of the
 measured value. The rule is that of all claims: given ``predicted`` and the ``bound`` up to which a measurement agrees
 with it, the deviation may be at most their distance. (For a statement without a number the prediction is a round one,
 and the bound decides.) Where training is random, the interval is over training seeds, and the verdict is *undecided*
@@ -148,7 +148,7 @@ def integrate_in_log_time(
 ) -> FloatArray:
     """The autonomous flow ẋ = rates(x) at ``times``, (N, state), integrated in ln t from t = ``first``.
 
-    For flows of a few entries to very late times. :func:`scansnap.flow` integrates the YZ model itself.
+    For flows of a few entries to very late times. `scansnap.flow` integrates the YZ model itself.
     """
     log_t = np.log(times)
     run = solve_ivp(

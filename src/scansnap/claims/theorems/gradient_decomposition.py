@@ -43,7 +43,7 @@ class Decomposition:
 
 
 def thinned_window(evidence: Evidence) -> Array:
-    """Indices of the times at which the theorem is judged (:data:`scansnap.claims.time_windows.TRAINING`), thinned."""
+    """Indices of the times at which the theorem is judged (`scansnap.claims.time_windows.TRAINING`), thinned."""
     return thin(evidence, TRAINING.select(evidence))
 
 
@@ -152,7 +152,7 @@ def coefficients(evidence: Evidence, n: int, times: Array) -> tuple[Array, Array
 def compute_xi(evidence: Evidence, times: Array, fit: Decomposition) -> Array:
     """ξ_n, (n, K), to full precision, since claims are about its sign.
 
-    With γι_n of :func:`coefficients`, γι_n f_nl − g_nl = Σ γβ f_n'l on the common tokens, so
+    With γι_n of `coefficients`, γι_n f_nl − g_nl = Σ γβ f_n'l on the common tokens, so
 
         ξ_n = Σ_{l common} f_nl (γι_n f_nl − g_nl)
 

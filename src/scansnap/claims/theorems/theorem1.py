@@ -3,7 +3,7 @@
     g_n := Y(e_n − α_n) = γ (ι_n f_n − Σ_{n'≠n} β_nn' f_n')          (Eq. 9)
 
 The coefficients γι_n and γβ_nn' are fitted by least squares on the context of class n
-(:mod:`~scansnap.claims.theorems.gradient_decomposition`): entries of g_n elsewhere meet f_nl = 0 and have no effect.
+(`scansnap.claims.theorems.gradient_decomposition`): entries of g_n elsewhere meet f_nl = 0 and have no effect.
 A class that shares no token with n has f_n' = 0 there, so its β is not observable and has no effect. Where several
 f_n' are parallel on that context, only their sum is determined. Least squares divides it evenly, which does not change
 its sign, γι_n or ξ_n.

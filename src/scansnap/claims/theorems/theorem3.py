@@ -4,11 +4,11 @@ For distinct tokens l, l' of class n the squared attention ratio is 1 + r. By Th
 η_Z p_n f_l² ξ_n with the same ξ_n, which integrates to r(t) = r(0) χ_l(t) with χ_l = e^{2(z_l(t) − z_l(0))}. Eq. 12
 bounds the growth of the dominant distinct token between e^{2 f²(0) B_n} and e^{2 B_n}.
 
-B_n = η_Z p_n ∫ξ_n dt is measured (:attr:`Evidence.measured_growth`) from z and f alone, without g and without an
+B_n = η_Z p_n ∫ξ_n dt is measured (`Evidence.measured_growth`) from z and f alone, without g and without an
 integral over time.
 
 Errors are relative at each time to how far attention has moved by then, so that an early violation counts as much as a
-late one. Times at which it has not moved beyond rounding (:attr:`Evidence.told`) are left out.
+late one. Times at which it has not moved beyond rounding (`Evidence.told`) are left out.
 """
 
 from __future__ import annotations

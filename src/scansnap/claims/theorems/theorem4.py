@@ -3,7 +3,7 @@
 The theorem starts from an estimate for one common token and one shared query, ξ_n = γ e^{4z}/C₀ and
 ż = −η_Z γ e^{4z}/C₀ with z the common token's logit, and concludes B = ¼ ln(1 + 4Γ/C₀). A class gains its share of
 what the common token loses, so B_n = (p_n/P) ¼ ln(1 + 4PΓ/C₀) is what is predicted here, P the probability of the
-query's classes (see :func:`scansnap.theory.growth`).
+query's classes (see `scansnap.theory.growth`).
 
 Where the estimate comes from and where it fails. It takes β_nn' = E'_nn' ≈ f_nᵀ f_n' = ρ, so that ξ_n ∝ γ ρ² with
 ρ ∝ e^{2z} and a constant normaliser. Two things are different in exact flows:

@@ -29,7 +29,7 @@ _SUBSTEPS = 4  # between two recorded times
 
 
 def check(evidence: Evidence) -> Claim:
-    """Where attention's mean speed in t is greatest (:func:`scansnap.measure.snap_time`, ``t_fastest``), against
+    """Where attention's mean speed in t is greatest (`scansnap.measure.snap_time`, ``t_fastest``), against
     the same estimator on attention that obeys Eqs. 13 and 14, at the same times.
 
     The transition time of a smooth curve depends on its definition: if the premise is true, this one gives 0.5 t₀ to

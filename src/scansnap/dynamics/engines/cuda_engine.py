@@ -33,7 +33,7 @@ Four = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 class CudaEngine:
-    """Runs of one layout, as :class:`~scansnap.dynamics.engines.hand_written.Engine` has them."""
+    """Runs of one layout, as `scansnap.dynamics.engines.hand_written.Engine` has them."""
 
     def __init__(self, layout: TableLayout, settings: Settings, runs: Runs, machine: Machine) -> None:
         self.layout, self.settings, self.runs, self.device = layout, settings, runs, machine.device

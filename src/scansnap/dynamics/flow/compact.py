@@ -59,7 +59,7 @@ class PaddedLayout:
 
 
 class CompactFlow:
-    """State and vector field as a :class:`~scansnap.dynamics.flow.state.Field`."""
+    """State and vector field as a `scansnap.dynamics.flow.state.Field`."""
 
     name = "compact"
 
@@ -130,7 +130,7 @@ class CompactFlow:
         self.common.advance(weights)
 
     def put_y(self, y: FloatArray) -> None:
-        """Set Y by token and output, (M, M): the inverse of :meth:`y`. Outputs never right must have equal columns."""
+        """Set Y by token and output, (M, M): the inverse of `y`. Outputs never right must have equal columns."""
         at = self.layout
         columns = own_outputs(y, at.classes.next_token[at.order])  # (M, J)
         for block in self.distinct.blocks:

@@ -13,7 +13,7 @@ so that a stage is kept as φ_j and r_j, D + J numbers instead of D·J, and Y it
     Yᵀ f = Y_0ᵀ f + Σ_j w_j (φ_j·f) r_j           Y r = Y_0 r + Σ_j w_j (r_j·r) φ_j
 
 Y_0 and the r_j stand in one table, one below the other: then each of the two is one product with it. A *common* token's
-row is moved by many classes: :class:`CommonRows` keeps it and its rates in full.
+row is moved by many classes: `CommonRows` keeps it and its rates in full.
 
     K classes · D distinct and C common tokens of a class (padded) · R common rows · J = K + 1 outputs · s stages so far
 """

@@ -41,7 +41,7 @@ def error(logits: Tensor, n_rest: int, first: int = 0) -> Tensor:
 
 
 class DenseFlow:
-    """State and vector field as a :class:`~scansnap.dynamics.flow.state.Field`, on tables of all M tokens."""
+    """State and vector field as a `scansnap.dynamics.flow.state.Field`, on tables of all M tokens."""
 
     name = "dense"
 

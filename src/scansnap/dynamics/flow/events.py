@@ -48,7 +48,7 @@ class FateFlip:
 
 @dataclass(frozen=True)
 class Crossing:
-    """A function of a :class:`~scansnap.dynamics.flow.state.FlowState` crosses 0.
+    """A function of a `scansnap.dynamics.flow.state.FlowState` crosses 0.
 
     For example ``lambda state: state["gap"].min() - 5``.
 

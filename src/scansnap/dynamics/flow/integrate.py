@@ -64,7 +64,7 @@ def flow(
     t
         Ascending times; default: 200 from 0.1 to 1e5, evenly in log t.
     norm, residual
-        As in :class:`scansnap.ModelConfig`; a registered norm too.
+        As in `scansnap.ModelConfig`; a registered norm too.
     rtol, atol
         Error per step of every entry of Y and Z, relative to the largest entry of its row, plus ``atol``. A row is a
         token's in Y, a query's in Z.
@@ -79,7 +79,7 @@ def flow(
         cpu, cuda, or auto: CUDA where it is available and the problem is large.
     events
         Moments to locate: ``EntropyBelow(level, seq_class)``, ``FateFlip(query, token)``, or where a function of
-        :class:`~scansnap.dynamics.flow.state.FlowState` crosses 0, given as it is or as
+        `scansnap.dynamics.flow.state.FlowState` crosses 0, given as it is or as
         ``Crossing(function, direction, terminal, name)``. ``event_t`` holds their times by event and occurrence, NaN
         for none.
     variables

@@ -193,7 +193,7 @@ class Stacked:
         self.rate[0] = self.rate[END]
 
     def magnitudes(self, weights: FloatArray) -> Tensor:
-        """As in :class:`System`, a row being the last dimension."""
+        """As in `System`, a row being the last dimension."""
         return largest(torch.cat([self.value[None], self.sums(weights)]))
 
 

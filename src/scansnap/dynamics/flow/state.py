@@ -133,7 +133,7 @@ def loss(at: FlowPoint, p_class: Tensor) -> Tensor:
 
 
 def own_outputs(y: FloatArray, next_token: IntArray) -> FloatArray:
-    """The inverse of :func:`all_outputs`, (M, M) → (M, J); the last is 0 where every output is a next token."""
+    """The inverse of `all_outputs`, (M, M) → (M, J); the last is 0 where every output is a next token."""
     never = np.setdiff1d(np.arange(len(y)), next_token)[:1]
     return np.concatenate([y[:, next_token], y[:, never] if len(never) else np.zeros_like(y[:, :1])], axis=1)
 

@@ -52,7 +52,7 @@ def response(
     eta_y, eta_z
         Learning rates of Y and Z.
     t
-        Ascending times; default: those of :func:`scansnap.flow`.
+        Ascending times; default: those of `scansnap.flow`.
     rtol, atol
         Error of z per step, relative to its largest entry, plus ``atol``. ``z_error`` is right to a percent.
     trust
@@ -68,7 +68,7 @@ def response(
     Returns
     -------
     xarray.Dataset
-        Laid out as that of :func:`scansnap.flow`: ``z`` = ``drive`` + ``memory``; ``attention`` and ``f`` from z;
+        Laid out as that of `scansnap.flow`: ``z`` = ``drive`` + ``memory``; ``attention`` and ``f`` from z;
         ``growth`` (B_n); ``gap``; and ``z_error``, the integral of the flow's own rate at the response's state less
         the response's. It leaves out the memory's answer, so a strong memory makes it too large rather than too
         small. ``error`` (t, query) is its largest entry over that of z, ``attrs["trusted_until"]`` the first time

@@ -31,7 +31,7 @@ def sample(
 def uniforms(
     seeds: np.ndarray, purpose: int, steps: np.ndarray, majors: np.ndarray, minors: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The two uniforms of :func:`scansnap.sampling.philox.uniforms` at every combination, (G, N, majors, minors)."""
+    """The two uniforms of `scansnap.sampling.philox.uniforms` at every combination, (G, N, majors, minors)."""
     u, v = np.empty((2, len(seeds), len(steps), len(majors), len(minors)))
     places = [np.ascontiguousarray(a, dtype=np.int64) for a in (seeds, steps, majors, minors)]
     constants = (int(purpose), len(steps), len(majors), len(minors), *places, u, v)

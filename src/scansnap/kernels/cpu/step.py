@@ -62,7 +62,7 @@ def normed(kind: str, x: Tensor) -> Tensor:
 
 
 def takes_mlp(x: Tensor, inside: Tensor) -> bool:
-    """Whether :func:`mlp` can do these rows (R, n, d), with a first matrix (R, d, h): in whole vectors and tiles."""
+    """Whether `mlp` can do these rows (R, n, d), with a first matrix (R, d, h): in whole vectors and tiles."""
     return takes(x) and x.shape[-1] % VECTOR == 0 == inside.shape[-1] % VECTOR and x.shape[1] >= TILE
 
 
@@ -91,7 +91,7 @@ class _Shape(ctypes.Structure):
 
 
 def heads(parts: Sequence[Tensor]) -> list[Tensor]:
-    """q, k and v, (R, H or 1, B, n, i) each, as views of what :func:`attend` takes."""
+    """q, k and v, (R, H or 1, B, n, i) each, as views of what `attend` takes."""
     *first, last = parts
     return [*first, *((last,) if len(first) == 2 else (one.permute(0, 3, 1, 2, 4) for one in last.unbind(3)))]
 

@@ -75,7 +75,7 @@ def measure_folder(
     steps : str, optional
         A regular expression whose group is the step in a name. The default is the last number in the name.
     queries, corpus, overwrite
-        As in :class:`scansnap.Probe`; the corpus is a text file.
+        As in `scansnap.Probe`; the corpus is a text file.
     device : str
         ``auto``, ``cpu``, ``cuda``, …
     progress : callable, optional
@@ -84,7 +84,7 @@ def measure_folder(
     Returns
     -------
     FolderMeasurement
-        ``data`` is the Dataset of :meth:`scansnap.Probe.dataset`, ``messages`` are duplicates and warnings.
+        ``data`` is the Dataset of `scansnap.Probe.dataset`, ``messages`` are duplicates and warnings.
 
     Examples
     --------

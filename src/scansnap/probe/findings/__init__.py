@@ -2,10 +2,10 @@
 
 Two verdicts concern the training, from the first measurement to the last:
 
-    scans       attention has moved from common to distinct tokens                         :mod:`.scan`
-    snaps       it moves much more slowly than at its fastest, per unit of ln t            :mod:`.snap`
+    scans       attention has moved from common to distinct tokens                         `scan`
+    snaps       it moves much more slowly than at its fastest, per unit of ln t            `snap`
 
-and two the last measurement, beyond what uniform attention gives (:mod:`.verdicts`):
+and two the last measurement, beyond what uniform attention gives (`verdicts`):
 
     sink        attention to the first key
     positional  attention to the query's own position and the one before

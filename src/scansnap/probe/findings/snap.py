@@ -11,7 +11,7 @@ t_fastest_ln  the same whether or not it has snapped; ∞ if that is the last e-
 frozenness    1 − speed over the last e-fold / greatest speed over an e-fold, speeds per step;
               ``frozenness_ln`` per unit of ln t: 0 for movement as ln t, 1 for none
 
-:mod:`scansnap.measure.snap_curves` defines snapping, for our own models too. A head *snaps* if frozenness_ln is at
+`scansnap.measure.snap_curves` defines snapping, for our own models too. A head *snaps* if frozenness_ln is at
 least ``FROZEN`` for all distances within their bounds, and does not if it is below for all of them or if attention has
 not moved. Noise of constant size is movement. In ln t, t is the training step.
 """
@@ -103,7 +103,7 @@ def _in_t(t: np.ndarray, from_start: FloatArray) -> tuple[float, str]:
 
 
 def snap_findings(data: xr.Dataset) -> xr.Dataset:
-    """What :class:`Snap` has, of every head."""
+    """What `Snap` has, of every head."""
     heads = ("layer", "head")
     steps = np.asarray(data["step"].values, dtype=np.int64)
     moved, from_start = (data[name].transpose(*heads, "step").values for name in ("moved", "moved_from_start"))

@@ -107,7 +107,7 @@ def summary(data: xr.Dataset) -> str:
     Parameters
     ----------
     data : xarray.Dataset
-        What :meth:`scansnap.Probe.dataset` returns, or a probe's file opened with :func:`scansnap.load`.
+        What `scansnap.Probe.dataset` returns, or a probe's file opened with `scansnap.load`.
 
     Returns
     -------

@@ -113,7 +113,7 @@ class MeasurementLayout:
         return {str(i): samples[name].float().cpu().numpy() for i, name in enumerate(self.keys) if name in samples}
 
     def by_key(self, arrays: Mapping[str, np.ndarray]) -> Samples:
-        """The inverse of :meth:`by_index`."""
+        """The inverse of `by_index`."""
         return {self.keys[int(i)]: torch.from_numpy(array.copy()) for i, array in arrays.items()}
 
     def to_values(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Write each measurement to disk at once, so that a training killed at any moment can continue its file.
 
-The file is a Dataset in pieces of a WorkCache (see :mod:`scansnap.results.pieces`): one piece per measurement, and one
+The file is a Dataset in pieces of a WorkCache (see `scansnap.results.pieces`): one piece per measurement, and one
 for the samples (float32) of the first measurement, the last ones and those an e-fold ago. A training that goes back to
 a checkpoint finds the samples before it.
 

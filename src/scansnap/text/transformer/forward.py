@@ -180,7 +180,7 @@ def alibi(length: int, heads: int, device: torch.device, dtype: torch.dtype) -> 
 
 
 def rotation(length: int, width: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """cos and sin for :func:`rotate`, both (T, d_head/2)."""
+    """cos and sin for `rotate`, both (T, d_head/2)."""
     a = angles(length, width, device)
     return a.cos().to(dtype), a.sin().to(dtype)
 

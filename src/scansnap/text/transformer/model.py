@@ -8,8 +8,8 @@
 
 With the default settings this is the text model of the paper (science: 1 head, d = 200, post-norm), the classic word
 language model. One step is: gradients of the decoder in closed form
-(:mod:`~scansnap.text.transformer.decoder_loss`), of the layers (:mod:`~scansnap.text.transformer.forward`) by autograd,
-of the embedding by rows, one clip over all of them, one update in place (:mod:`~scansnap.text.transformer.optimizer`).
+(`scansnap.text.transformer.decoder_loss`), of the layers (`scansnap.text.transformer.forward`) by autograd,
+of the embedding by rows, one clip over all of them, one update in place (`scansnap.text.transformer.optimizer`).
 
     B windows · T positions · N = B·T · H heads · d width · M vocabulary
 """
@@ -79,7 +79,7 @@ class Transformer:
 
     @classmethod
     def from_description(cls, description: dict[str, Any], device: str | torch.device = "cpu") -> Transformer:
-        """The model of a :meth:`describe`, with its initial values."""
+        """The model of a `describe`, with its initial values."""
         return cls(TransformerSettings.from_dict({k: v for k, v in description.items() if k != "kind"}), device)
 
     def describe(self) -> dict[str, Any]:
@@ -169,7 +169,7 @@ class Transformer:
 
     @torch.no_grad()
     def apply_gradients(self, gradients: Mapping[str, Tensor | RowGradient]) -> None:
-        """Update the weights by the gradient of a batch, after :meth:`begin_step`."""
+        """Update the weights by the gradient of a batch, after `begin_step`."""
         with matmul_precision(self.device, self.settings.precision):
             self.optimizer(self.trained, gradients)
 
@@ -227,7 +227,7 @@ class Transformer:
         return {"decoder": dw[: s.vocab_size]}
 
     def _decoder(self) -> Tensor:
-        """In the shape of :mod:`~scansnap.text.transformer.decoder_loss`, (M', d + ROOM)."""
+        """In the shape of `scansnap.text.transformer.decoder_loss`, (M', d + ROOM)."""
         if not self.settings.tied:
             return self.weights["decoder"]
         return decoder_weight(self.weights["embedding"][: self.vocab_size], self.weights.get("decoder_bias"))

@@ -7,7 +7,7 @@
 
 f (B, T, U) are weights of the tokens of a window's basis, of any number and for windows of any length. h and e are
 the only things of size N × M. Nothing is added atomically: a step repeats bit by bit. Precision as in
-:mod:`scansnap.text.yz.fused`.
+`scansnap.text.yz.fused`.
 """
 
 from __future__ import annotations

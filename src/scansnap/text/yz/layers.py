@@ -8,12 +8,12 @@ The state of a position is a vector u over the vocabulary. A layer is that of th
 Between two layers the state becomes u_t ← norm(σ(h_t)), or norm(f_t + σ(h_t)) with a residual connection: a block of a
 post-norm transformer whose basis is the vocabulary. With σ = softmax, u_t is a distribution over next tokens.
 
-In the first layer (:class:`TokenLayer`) u is one-hot. The token-level attention c_l = k_l e^{z_ml} / Σ is stored as
+In the first layer (`TokenLayer`) u is one-hot. The token-level attention c_l = k_l e^{z_ml} / Σ is stored as
 weights b of *positions*; those of one token sum to its c. Norms are those of the token-level vector, ‖c‖² =
 Σ_{s,s'} b_s b_s' [x_s = x_s'] = bᵀ E b, so nothing of size M is needed, and equal tokens count as one, as in the paper.
 The first position has no earlier keys and attends to itself: c = e_m, f = e_m, and its row of z has no gradient.
 
-In the layers above (:class:`StateLayer`) u is dense, which costs six products with an (M, M) table, or with its
+In the layers above (`StateLayer`) u is dense, which costs six products with an (M, M) table, or with its
 factors, for each position. The h of the last layer are the logits.
 
     B windows · T positions · t the query's position · s the key's · M vocabulary
@@ -179,7 +179,7 @@ def apply_norm(name: str, a: Tensor, b: Tensor | None = None) -> tuple[Tensor, T
 
 
 def norm_backward(name: str, g: Tensor, f: Tensor, saved: Tensor) -> Tensor:
-    """Direction of a + b from that of f = norm(a + b); :func:`apply_norm` returned ``saved``."""
+    """Direction of a + b from that of f = norm(a + b); `apply_norm` returned ``saved``."""
     if saved.ndim < f.ndim:
         from scansnap.text.yz.states_triton import unit_backward  # imports Triton
 

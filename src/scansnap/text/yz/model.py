@@ -3,7 +3,7 @@
 One layer is exactly the model of the paper (Lemma 1) with every position of a window as a query. The tables are full
 (M, M). A batch touches few of their rows: attention, norms and gradients are computed among the T positions of a
 window, and only logits have size M. Several layers and low-rank tables are variants of the same equations, see
-:mod:`scansnap.text.yz.layers`. The gradients are explicit, without autograd, and each table is updated as soon as its
+`scansnap.text.yz.layers`. The gradients are explicit, without autograd, and each table is updated as soon as its
 own gradient is known.
 """
 
@@ -42,7 +42,7 @@ class YZTransformer:
         Whether steps on CUDA are captured once for each batch shape and replayed.
     uniform_attention
         Keep attention uniform in updates: Y learns, and Z sums −η_Z ∇_Z along that run, which predicts Z of a training
-        (:mod:`scansnap.text.prediction`). Everything but an update uses Z.
+        (`scansnap.text.prediction`). Everything but an update uses Z.
     initial_tables
         The initial values of the seed, where several models share them; None: they are drawn.
 
@@ -101,7 +101,7 @@ class YZTransformer:
 
     @classmethod
     def from_description(cls, description: dict[str, Any], device: str | torch.device = "cpu") -> YZTransformer:
-        """The model of a :meth:`describe`, with its initial values."""
+        """The model of a `describe`, with its initial values."""
         settings = {key: value for key, value in description.items() if key not in ("kind", "uniform_attention")}
         uniform = bool(description.get("uniform_attention", False))
         return cls(YZSettings.from_dict(settings), device, uniform_attention=uniform)

@@ -6,7 +6,7 @@ For states that are single tokens x (the first layer):
     votes(x, f)         Σ_s f_ts W[x_s]
 
 for states u over the vocabulary (the layers above): apply(u) = u W. Every backward function computes the direction of
-its input and then updates the table, so the direction of a table exists only while it is used. A :class:`TableRows` is
+its input and then updates the table, so the direction of a table exists only while it is used. A `TableRows` is
 the table as a layer uses it: the rows of its window's tokens, or all.
 """
 
