@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scansnap.cli.text.train import HERE, KINDS, model_settings, model_specs
+from scansnap.cli.text.train import DEFAULTS, KINDS, model_settings, model_specs
 from scansnap.dynamics.schedules import Schedule
 from scansnap.explorer.lab import lens
 from scansnap.text.model_files import read_header
@@ -52,9 +52,9 @@ def test_train_writes_a_model_with_its_words(text_command, text, tmp_path, kind)
     code, out, _ = text_command("train", "--model", kind, "--data", text, "--steps", 5, "--batch", 4, "--length", 8,
                             "--out", "a/m.safetensors", "--json", "--device", "cpu")  # fmt: skip
     assert code == 0
-    told = json.loads(out)
-    assert told["steps"] == 5
-    assert told["perplexity"] > 1
+    result = json.loads(out)
+    assert result["steps"] == 5
+    assert result["perplexity"] > 1
     assert {path.name for path in (tmp_path / "a").iterdir()} == {"m.safetensors"}
 
 
@@ -92,29 +92,39 @@ def test_train_tells_its_speed_with_and_without_measurements(text_command, text)
     pattern = r"9 steps on .* s: ([\d,]+) tokens/s in updates, ([\d,]+) with the start, measurements and writing"
     alone, all_of_it = (int(n.replace(",", "")) for n in re.search(pattern, " ".join(out.split())).groups())
     assert alone > all_of_it > 0
-    told = json.loads(text_command(*words, "--out", "b.safetensors", "--json")[1])
-    assert told["tokens_per_second_of_updates"] > told["tokens_per_second"] > 0
+    result = json.loads(text_command(*words, "--out", "b.safetensors", "--json")[1])
+    assert result["tokens_per_second_of_updates"] > result["tokens_per_second"] > 0
 
 
 PREDICT = ("predict", "--batch", 4, "--length", 8, "--eta-y", 20, "--eta-z", 2, "--device", "cpu")
+
+
+def test_default_outputs_are_numbered(text_command, text, tmp_path):
+    for command, name in (("train", "model"), ("predict", "prediction")):
+        words = (command, *PREDICT[1:], "--data", text, "--steps", 2, "--json")
+        for options, suffix in (((), ""), ((), "-2"), (("--resume",), "-2"), (("--overwrite",), "")):
+            code, out, err = text_command(*words, *options)
+            assert code == 0, err
+            assert json.loads(out)["model"] == f"out/{name}{suffix}.safetensors"
+    assert len(list((tmp_path / "out").iterdir())) == 4
 
 
 def test_predict_names_the_words_of_each_query(text_command, text, tmp_path):
     asked = (*PREDICT, "--data", text, "--query", "the", "--query", "park", "--at", 10, "--top", 3)
     code, out, _ = text_command(*asked, "--steps", 30, "--out", "p.safetensors", "--json")
     assert code == 0
-    told = json.loads(out)
-    assert [(one["query"], one["step"]) for one in told["predicted"]] == [
+    result = json.loads(out)
+    assert [(one["query"], one["step"]) for one in result["predicted"]] == [
         ("the", 10), ("the", 30), ("park", 10), ("park", 30)
     ]  # fmt: skip
-    for one in told["predicted"]:
+    for one in result["predicted"]:
         z = [z for _, z in one["words"]]
         assert 1 <= len(z) <= 3
         assert z == sorted(z, reverse=True)
     code, out, _ = text_command(*asked, "--steps", 30, "--out", "p.safetensors", "--resume")
     assert code == 0
-    assert "will attend most to" in out
-    shown = " ".join(word for word, _ in told["predicted"][1]["words"])
+    assert "predicted words" in out
+    shown = " ".join(word for word, _ in result["predicted"][1]["words"])
     assert shown in " ".join(out.split())
     code, out, _ = text_command("explain", "p.safetensors", "--query", "the")
     assert code == 0
@@ -166,9 +176,9 @@ def test_sample_is_the_same_for_a_seed(text_command, model):
 def test_evaluate_tells_what_sparsity_costs(text_command, model, text):
     code, out, _ = text_command("evaluate", model, "--data", text, "--mass", 0.9, "--json", "--device", "cpu")
     assert code == 0
-    told = json.loads(out)
-    assert 0 < told["share_needed"][0] <= 1
-    assert told["perplexity"] > 1
+    result = json.loads(out)
+    assert 0 < result["share_needed"][0] <= 1
+    assert result["perplexity"] > 1
     code, out, _ = text_command("evaluate", model, "--data", text, "--device", "cpu")
     assert "perplexity with those keys only" in out
 
@@ -182,9 +192,9 @@ def test_a_model_of_subwords_can_be_asked_everything(text_refuses, text_command,
         "train", "--model", kind, "--data", text, *SUBWORDS, "--out", "s.safetensors", "--json"
     )
     assert code == 0, err
-    told = json.loads(out)
-    assert told["vocab_size"] == 270
-    assert told["perplexity_per_word"] > told["perplexity"] > 1
+    result = json.loads(out)
+    assert result["vocab_size"] == 270
+    assert result["perplexity_per_word"] > result["perplexity"] > 1
     code, out, _ = text_command("sample", "s.safetensors", "--prompt", "the cat", "--words", 12)
     assert code == 0
     assert out.startswith("the cat")
@@ -192,7 +202,7 @@ def test_a_model_of_subwords_can_be_asked_everything(text_refuses, text_command,
     code, out, _ = text_command("evaluate", "s.safetensors", "--data", text, "--json")
     assert code == 0
     found = json.loads(out)
-    per_word = [math.log(one["perplexity_per_word"]) / math.log(one["perplexity"]) for one in (told, found)]
+    per_word = [math.log(one["perplexity_per_word"]) / math.log(one["perplexity"]) for one in (result, found)]
     assert per_word[0] == pytest.approx(per_word[1])  # tokens in a word; windows are longer here than in training
     nats = math.log(found["perplexity_per_word"]) * (len((text / "valid.txt").read_text().split()) + 30 - 1)
     characters = len((text / "valid.txt").read_text())
@@ -383,7 +393,7 @@ def test_defaults_of_the_command_are_told_where_they_are_not_those_of_the_settin
     """What the help does not tell apart is what the settings say."""
     plain = {"layers": 2, "init": "uniform"} if kind == "yz" and given else given
     ours, theirs = model_settings(kind, given, words, device).to_dict(), KINDS[kind](words, **plain).to_dict()
-    assert {name for name in ours if ours[name] != theirs[name]} <= set(HERE[kind])
-    knobs = model_specs()
-    for name, told in HERE[kind].items():
-        assert f"default: {told}" in knobs[name].help + knobs[name].summary
+    assert {name for name in ours if ours[name] != theirs[name]} <= set(DEFAULTS[kind])
+    options = model_specs()
+    for name, default in DEFAULTS[kind].items():
+        assert f"default: {default}" in options[name].help + options[name].summary

@@ -159,7 +159,7 @@ def _cut_short(patch: pytest.MonkeyPatch) -> None:
     from scansnap.cli import benchmark
     from scansnap.dial import study
     from scansnap.dynamics import loop
-    from scansnap.paper.report import crew, make
+    from scansnap.paper.report import make, parallel
     from scansnap.sweep import backends
     from scansnap.sweep import run as sweep
     from scansnap.text import sample as sample_text
@@ -212,7 +212,7 @@ def _cut_short(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(regime_map, "killable_pool", reached)
     patch.setattr("scansnap.claims.survey.run.CHECKS", (late_attention.DECAY._replace(judge=reached),))
     patch.setattr(make, "make", reached)
-    patch.setattr(crew, "at_once", reached)
+    patch.setattr(parallel, "draw_in_parallel", reached)
     patch.setattr(study, "run_cells", reached)
     patch.setattr(sweep, "_fill", reached)
     patch.setattr(backends, "estimate_seconds", lambda *_: 1.0)

@@ -388,6 +388,9 @@ def test_the_command_writes_one_file_and_nothing_on_a_refusal(tmp_path, scansnap
     page = (tmp_path / "talk.html").read_text(encoding="utf-8")
     assert '"lecture":true' in page
     assert '"decks":[{"name":"my","title":"x"' in page
+    for name in ("lecture", "lecture-2"):  # default names are numbered
+        assert scansnap("lecture", "my.toml")[0] == 0
+        assert (tmp_path / f"{name}.html").read_text(encoding="utf-8") == page
     write(tmp_path / "my.toml", 10)
     before = sorted(tmp_path.iterdir())
     for words, said in (

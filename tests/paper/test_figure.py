@@ -3,7 +3,7 @@
 import pytest
 
 from scansnap.measure.comparison import compare
-from scansnap.paper.figure import VERDICTS, Finding, told, totals
+from scansnap.paper.figure import VERDICTS, Finding, describe_totals, totals
 
 
 def finding(agree, of, undecided=0, **more):
@@ -58,12 +58,12 @@ def test_totals_keep_what_is_no_evidence_apart():
         "identity": {"agrees": 1},
         "measured": {"agrees": 2, "undecided": 1},
     }
-    measured, apart = told(counted)
+    measured, apart = describe_totals(counted)
     assert measured == "measured: 2 agree, 1 undecided, of 3 statements"
     assert apart.endswith("2 formulas (1 agrees, 1 disagrees); 1 identity (1 agrees)")
-    assert told(totals(found[:3])) == [measured]
+    assert describe_totals(totals(found[:3])) == [measured]
     followers = [finding(3, 3, kind="dependent"), finding(1, 1, kind="proof step")]
-    lines = told(totals([*found[:3], *followers]))
+    lines = describe_totals(totals([*found[:3], *followers]))
     assert lines[0] == measured  # what follows from a statement does not count as another one
     assert [line[-15:] for line in lines[1:]] == ["of 1 statements", " 1 agrees, of 1"]
-    assert told(totals([])) == []
+    assert describe_totals(totals([])) == []

@@ -9,18 +9,25 @@ import typer
 
 from scansnap.cli.console import out
 from scansnap.cli.options import Overwrite
-from scansnap.cli.outputs import check_output, refuse_existing
+from scansnap.cli.outputs import check_output, default_output, refuse_existing
 from scansnap.storage import put
 
 
 def lecture(
     deck: Annotated[str, typer.Argument(help="A TOML file with a deck, or one of the decks paper, holds and adam.")],
-    target: Annotated[Path, typer.Option("--out", help="Write this file: a name ending in .html.")] = Path(
-        "lecture.html"
-    ),
+    target: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="Write this file: a name ending in .html. "
+            "[default: lecture.html; where that exists lecture-2.html, and so on]",
+        ),
+    ] = None,
     overwrite: Overwrite = False,
 ) -> int:
     """Write a lecture as one HTML file. It runs in any browser and computes its runs itself."""
+    if target is None:
+        target = default_output(Path("lecture.html"), overwrite=overwrite)
     check_output("--out", target, ".html")
     from scansnap.explorer.build import explorer_html
     from scansnap.explorer.lecture import load_deck

@@ -36,8 +36,8 @@ def reproduce(
         list[str] | None,
         typer.Argument(
             metavar="[TARGETS]...",
-            help="all, synthetic, theory, text, or single ones: fig1 to fig12, table1, claims, clocks, validity, "
-            "deviations, layers, words, sparsity; probe and dial take long and are not in all. [default: all]",
+            help="all, synthetic, theory, text, or single targets: fig1 to fig12, table1, claims, timescales, "
+            "validity, deviations, layers, words, sparsity, probe, dial. all leaves out the last two. [default: all]",
         ),
     ] = None,
     target: Annotated[
@@ -66,22 +66,20 @@ def reproduce(
 ) -> int:
     """Reproduce the paper's figures and claims and write a report.
 
-    The exit code is 0 when everything was reproduced, whatever the verdicts: a disagreement is a finding. It is 130
-    when stopped.
+    The exit code is 0 when everything was reproduced, whatever the verdicts, and 130 when stopped.
     """
     if device in ("auto", "cpu") and (not names or not GROUPS.keys().isdisjoint(names)):
-        start_forkserver(
-            ["scansnap.paper.report.crew", "scansnap.paper.figures.claims"]
-        )  # while this process loads them too
+        # loads these modules in parallel with this process
+        start_forkserver(["scansnap.paper.report.parallel", "scansnap.paper.figures.claims"])
     from scansnap.dynamics.device import pick_device
     from scansnap.paper.figure import Effort
     from scansnap.paper.report.changes import earlier
-    from scansnap.paper.report.crew import at_once, processes_for
-    from scansnap.paper.report.make import command, keep, make, prepare
+    from scansnap.paper.report.make import command, make, prepare, save_target
     from scansnap.paper.report.manifest import read_manifest
+    from scansnap.paper.report.parallel import count_processes, draw_in_parallel
 
-    if against is not None and not names and (there := list(read_manifest(target)["targets"])):
-        return _only_compare(earlier(against, there), against, there, target, as_json)
+    if against is not None and not names and (names_in_out := list(read_manifest(target)["targets"])):
+        return _only_compare(earlier(against, names_in_out), against, names_in_out, target, as_json)
     todo = chosen(names or [])
     for name in todo:
         require(name)
@@ -94,60 +92,61 @@ def reproduce(
     prepare(target, todo, overwrite, against=against is not None)
     effort = Effort(quick=quick, device=device, data=data)
     began = time.monotonic()
-    made: list[Made] = []
+    results: list[Made] = []
     stopped = False
     with claimed("--out", target), raise_during_imports():
-        prepare(target, todo, overwrite, against=against is not None)  # again, now that no other process writes there
+        prepare(target, todo, overwrite, against=against is not None)  # again, under the lock
         try:
-            if (n := processes_for(todo, effort)) > 1:
+            if (n := count_processes(todo, effort)) > 1:
                 with progress_bar(f"% of the work, {n} targets at a time") as progress:
-                    for found in at_once(todo, effort, target, n, progress):
-                        made.append(keep(found, effort, target))
-                        _print_time(made[-1])
-            rest = [name for name in todo if name not in {one.name for one in made}]
+                    for drawn in draw_in_parallel(todo, effort, target, n, progress):
+                        results.append(save_target(drawn, effort, target))
+                        _print_time(results[-1])
+            rest = [name for name in todo if name not in {result.name for result in results}]
             for name in rest:
-                with progress_bar(f"{name} ({len(made) + 1} of {len(todo)})") as progress:
-                    made.append(make(name, effort, target, progress))
-                _print_time(made[-1])
+                with progress_bar(f"{name} ({len(results) + 1} of {len(todo)})") as progress:
+                    results.append(make(name, effort, target, progress))
+                _print_time(results[-1])
         except KeyboardInterrupt:
             stopped = True
-        made.sort(key=lambda one: todo.index(one.name))
-        changes = _compare(old, against, [one.name for one in made], target) if old and against and made else None
-        report = _write_report(made, effort, target, changes) if len(made) > 1 else None
+        results.sort(key=lambda result: todo.index(result.name))
+        names_done = [result.name for result in results]
+        changes = _compare(old, against, names_done, target) if old and against and results else None
+        report = _write_report(results, effort, target, changes) if len(results) > 1 else None
     if as_json:
-        print_json(_summary(made, report, stopped) | ({"changes": changes.to_dict()} if changes else {}))
-    elif made:
-        _print(made)
+        print_json(_summary(results, report, stopped) | ({"changes": changes.to_dict()} if changes else {}))
+    elif results:
+        _print(results)
         if changes:
             _print_changes(changes)
         out.print(
-            f"{len(made)} of {len(todo)} reproduced in {time.monotonic() - began:.0f} s, in {target}/", markup=False
+            f"{len(results)} of {len(todo)} reproduced in {time.monotonic() - began:.0f} s, in {target}/", markup=False
         )
         if report:
             out.print(f"report {report}", style="bold", markup=False)
     if stopped:
-        rest = [name for name in todo if name not in {one.name for one in made}]
-        again = f"{command(' '.join(rest), effort)} --out {shlex.quote(str(target))}"
-        err.print(f"Stopped. Finished figures are in {target}/. The rest: {again}", markup=False)
+        rest = [name for name in todo if name not in {result.name for result in results}]
+        continuation = f"{command(' '.join(rest), effort)} --out {shlex.quote(str(target))}"
+        err.print(f"Stopped. Finished figures are in {target}/. Continue with: {continuation}", markup=False)
         return 130
     return 0
 
 
-def _print_time(one: Made) -> None:
-    err.print(f"[dim]{label(one.name):<10} {one.seconds:6.1f} s[/]")
+def _print_time(result: Made) -> None:
+    err.print(f"[dim]{label(result.name):<10} {result.seconds:6.1f} s[/]")
 
 
-def _write_report(made: list[Made], effort: Effort, target: Path, changes: Changes | None) -> Path:
+def _write_report(results: list[Made], effort: Effort, target: Path, changes: Changes | None) -> Path:
     from scansnap.explorer.build import explorer_html
     from scansnap.paper.report.make import EXPLORER, REPORT, write_page
     from scansnap.paper.report.page import page
 
     write_page(EXPLORER, explorer_html(), target)
-    return write_page(REPORT, page(made, effort, changes), target)
+    return write_page(REPORT, page(results, effort, changes), target)
 
 
 def _compare(old: dict[str, Any], against: Path, names: list[str], target: Path) -> Changes:
-    """Compare the folder with earlier findings; write the comparison as a file, too."""
+    """Compare the folder with earlier findings and write the comparison as a file."""
     from scansnap.paper.report.changes import compare, write
     from scansnap.paper.report.manifest import read_manifest
 
@@ -184,27 +183,28 @@ def _print_changes(changes: Changes) -> None:
     if changes.other_settings:
         differ = ", ".join(label(name) for name in changes.other_settings)
         out.print(f"Reproduced with other settings before: {differ}.", markup=False)
-    if changes.found:
+    if changes.changed:
         table = Table(box=None, pad_edge=False, header_style="bold")
         for name in ("", "statement", "verdict", "holds in", "numbers", "beyond error"):
             table.add_column(name, no_wrap=not name)
-        for one in changes.found:
-            before, after = one.verdict
-            verdict = f"{one.what}: {before or after}" if one.what in ("new", "gone") else after
-            verdict = f"{before} → [{STYLE[after]}]{after}[/]" if one.what == "verdict" else verdict
-            counted = " → ".join(dict.fromkeys(filter(None, one.counted)))
+        for change in changes.changed:
+            before, after = change.verdict
+            verdict = f"{change.what}: {before or after}" if change.what in ("new", "gone") else after
+            verdict = f"{before} → [{STYLE[after]}]{after}[/]" if change.what == "verdict" else verdict
+            counted = " → ".join(dict.fromkeys(filter(None, change.counted)))
             beyond = (
-                "" if not one.shifts else {True: "[bold red]yes[/]", False: "no", None: "cannot be told"}[one.beyond]
+                "" if not change.shifts else {True: "[bold red]yes[/]", False: "no", None: "undecided"}[change.beyond]
             )
-            says = f"{escape(one.says)} [dim]({escape(one.reference)})[/]"
-            table.add_row(label(one.target), says, verdict, counted, escape("; ".join(map(str, one.shifts))), beyond)
+            says = f"{escape(change.says)} [dim]({escape(change.reference)})[/]"
+            numbers = escape("; ".join(map(str, change.shifts)))
+            table.add_row(label(change.target), says, verdict, counted, numbers, beyond)
         out.print(table)
         out.print(RULE, style="dim", markup=False)
     out.print(changes.summary, markup=False)
 
 
-def _print(made: list[Made]) -> None:
-    from scansnap.paper.figure import told
+def _print(results: list[Made]) -> None:
+    from scansnap.paper.figure import describe_totals
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("", no_wrap=True)
@@ -212,29 +212,29 @@ def _print(made: list[Made]) -> None:
     table.add_column("kind", no_wrap=True)
     table.add_column("counted")
     table.add_column("verdict", no_wrap=True)
-    for one in made:
-        for i, finding in enumerate(one.computed.findings):
+    for result in results:
+        for i, finding in enumerate(result.computed.findings):
             verdict = f"[{STYLE[finding.verdict]}]{finding.verdict}[/]"
             says = f"{escape(finding.says)} [dim]({escape(finding.reference)})[/]"
             kind = finding.kind if finding.kind == "measured" else f"[dim]{finding.kind}[/]"
-            table.add_row(label(one.name) if i == 0 else "", says, kind, finding.counted, verdict)
+            table.add_row(label(result.name) if i == 0 else "", says, kind, finding.counted, verdict)
     out.print(table)
-    for line in told(_totals(made)):
+    for line in describe_totals(_totals(results)):
         out.print(line)
 
 
-def _totals(made: list[Made]) -> dict[Kind, dict[Verdict, int]]:
+def _totals(results: list[Made]) -> dict[Kind, dict[Verdict, int]]:
     from scansnap.paper.figure import totals
 
-    return totals(finding for one in made for finding in one.computed.findings)
+    return totals(finding for result in results for finding in result.computed.findings)
 
 
-def _summary(made: list[Made], report: Path | None, stopped: bool) -> dict[str, object]:
+def _summary(results: list[Made], report: Path | None, stopped: bool) -> dict[str, object]:
     return {
         "targets": {
-            one.name: {
-                "seconds": round(one.seconds, 3),
-                "files": list(one.files),
+            result.name: {
+                "seconds": round(result.seconds, 3),
+                "files": list(result.files),
                 "findings": [
                     {
                         "says": f.says,
@@ -245,12 +245,12 @@ def _summary(made: list[Made], report: Path | None, stopped: bool) -> dict[str, 
                         "undecided": f.undecided,
                         "verdict": f.verdict,
                     }
-                    for f in one.computed.findings
+                    for f in result.computed.findings
                 ],
             }
-            for one in made
+            for result in results
         },
-        "totals": _totals(made),
+        "totals": _totals(results),
         "report": str(report) if report else None,
         "complete": not stopped,
     }

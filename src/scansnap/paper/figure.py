@@ -228,7 +228,7 @@ def totals(findings: Iterable[Finding]) -> dict[Kind, dict[Verdict, int]]:
     return {kind: {v: counts[kind][v] for v in VERDICTS if counts[kind][v]} for kind in KINDS if counts[kind]}
 
 
-def told(counted: dict[Kind, dict[Verdict, int]]) -> list[str]:
+def describe_totals(counted: dict[Kind, dict[Verdict, int]]) -> list[str]:
     """Totals in words: measured findings first, then those that no run could contradict."""
     of = {kind: sum(verdicts.values()) for kind, verdicts in counted.items()}
     lines = []

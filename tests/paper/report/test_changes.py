@@ -21,9 +21,9 @@ def finding(says="It rises", agree=3, of=3, points=None, **more):
     return Finding(says, "Figure 3", agree, of, "curves", points=points, **more)
 
 
-def told(*findings, settings=None):
+def saved(*findings, settings=None):
     """A manifest with Figure 3, as JSON gives it back."""
-    entry = {"files": [], "settings": settings or {}, "findings": [manifest.told(f) for f in findings]}
+    entry = {"files": [], "settings": settings or {}, "findings": [manifest.finding_entry(f) for f in findings]}
     return json.loads(to_json({"format": manifest.FORMAT, "files": [], "targets": {"fig3": entry}}))
 
 
@@ -36,17 +36,17 @@ def seeds(*values):
 
 
 def test_no_change_says_so():
-    both = told(finding(points=seeds(1.0, 2.0)), finding("It falls", 0, 3, points=Points.without_noise([math.nan])))
-    found = compared(both, deepcopy(both))
-    assert found.found == ()
-    assert found.compared == 2
-    assert found.summary == "No verdict and no number of 2 statements changed."
+    both = saved(finding(points=seeds(1.0, 2.0)), finding("It falls", 0, 3, points=Points.without_noise([math.nan])))
+    result = compared(both, deepcopy(both))
+    assert result.changed == ()
+    assert result.compared == 2
+    assert result.summary == "No verdict and no number of 2 statements changed."
 
 
 def test_a_verdict_a_number_and_a_count_that_changed():
-    old = told(finding("a", 3, 3), finding("b", points=seeds(1.0, 1.1, 0.9)), finding("c", 13, 16), finding("d"))
-    new = told(finding("a", 0, 3), finding("b", points=seeds(5.0, 5.1, 4.9)), finding("c", 14, 16), finding("d"))
-    a, b, c = compared(old, new).found
+    old = saved(finding("a", 3, 3), finding("b", points=seeds(1.0, 1.1, 0.9)), finding("c", 13, 16), finding("d"))
+    new = saved(finding("a", 0, 3), finding("b", points=seeds(5.0, 5.1, 4.9)), finding("c", 14, 16), finding("d"))
+    a, b, c = compared(old, new).changed
     assert (a.what, a.verdict, a.counted) == ("verdict", ("agrees", "disagrees"), ("3 of 3", "0 of 3"))
     assert (b.what, b.beyond) == ("number", True)
     assert str(b.shifts[0]) == "+1.00 ± 0.25 → +5.00 ± 0.25"
@@ -57,44 +57,46 @@ def test_a_verdict_a_number_and_a_count_that_changed():
     )
 
 
-def test_a_number_within_its_error_is_told_as_such_and_one_seed_cannot_be_told():
-    (within,) = compared(told(finding(points=seeds(1.0, 2.0, 3.0))), told(finding(points=seeds(1.5, 2.5, 3.5)))).found
+def test_a_number_within_its_error_has_its_shift_and_one_seed_decides_nothing():
+    (within,) = compared(
+        saved(finding(points=seeds(1.0, 2.0, 3.0))), saved(finding(points=seeds(1.5, 2.5, 3.5)))
+    ).changed
     assert within.beyond is False
-    (unknown,) = compared(told(finding(points=seeds(1.0))), told(finding(points=seeds(9.0)))).found
+    (unknown,) = compared(saved(finding(points=seeds(1.0))), saved(finding(points=seeds(9.0)))).changed
     assert unknown.beyond is None
     assert unknown.shifts[0].beyond is None
 
 
 def test_numbers_without_noise_are_compared_case_by_case():
-    old, new = (told(finding(points=Points.without_noise([1.0, x], ("textbook", "syn-small")))) for x in (2.0, 2.1))
-    (change,) = compared(old, new).found
+    old, new = (saved(finding(points=Points.without_noise([1.0, x], ("textbook", "syn-small")))) for x in (2.0, 2.1))
+    (change,) = compared(old, new).changed
     (shift,) = change.shifts
     assert (shift.case, shift.beyond) == ("syn-small", True)
     assert str(shift) == "syn-small: 2 → 2.1"
 
 
 def test_statements_that_came_and_went_and_other_settings():
-    found = compared(told(finding("old"), settings={"seeds": 3}), told(finding("new"), settings={"seeds": 10}))
-    assert [(one.says, one.what) for one in found.found] == [("new", "new"), ("old", "gone")]
-    assert found.other_settings == ("fig3",)
-    assert found.compared == 0
+    result = compared(saved(finding("old"), settings={"seeds": 3}), saved(finding("new"), settings={"seeds": 10}))
+    assert [(change.says, change.what) for change in result.changed] == [("new", "new"), ("old", "gone")]
+    assert result.other_settings == ("fig3",)
+    assert result.compared == 0
 
 
 def test_a_finding_of_a_folder_begun_by_an_earlier_version_has_no_numbers_to_compare():
-    old = told(finding(points=seeds(1.0, 2.0)))
+    old = saved(finding(points=seeds(1.0, 2.0)))
     del old["targets"]["fig3"]["findings"][0]["numbers"]
-    assert compared(old, told(finding(points=seeds(5.0, 6.0)))).found == ()
+    assert compared(old, saved(finding(points=seeds(5.0, 6.0)))).changed == ()
 
 
 def test_the_report_has_a_section_on_it_that_escapes_and_a_later_comparison_replaces_it():
     bad = "<script>alert(1)</script>"
-    found = compared(told(finding(bad, 3, 3)), told(finding(bad, 0, 3)))
+    result = compared(saved(finding(bad, 3, 3)), saved(finding(bad, 0, 3)))
     made = manifest.Made("fig3", "Three", "Lines.", Computed(None, {}, (finding(bad, 0, 3),)), "scansnap", 1.0, (), b"")
-    text = page.page([made], QUICK, found)
+    text = page.page([made], QUICK, result)
     assert "<script>alert" not in text
     assert "agrees → disagrees" in text
     assert 'href="#changes"' in text
-    none = compared(told(finding()), told(finding()))
+    none = compared(saved(finding()), saved(finding()))
     later = page.changed(text, none)
     assert "agrees → disagrees" not in later
     assert none.summary in later

@@ -162,8 +162,8 @@ def test_a_manifest_of_the_first_version_is_added_to_and_becomes_one_of_this(tmp
 
 
 def test_what_is_told_by_a_table_has_no_drawing_on_the_page(tmp_path):
-    assert set(make.drawn("table1", QUICK, tmp_path).pictures) == {"png", "pdf"}
-    assert set(make.drawn("fig3", QUICK, tmp_path).pictures) == {"png", "pdf", "svg"}
+    assert set(make.draw_target("table1", QUICK, tmp_path).pictures) == {"png", "pdf"}
+    assert set(make.draw_target("fig3", QUICK, tmp_path).pictures) == {"png", "pdf", "svg"}
 
 
 def test_the_page_leaves_out_what_only_the_files_have():

@@ -104,7 +104,7 @@ def test_headlines_are_the_first_of_those_declared_that_were_made(folder):
 
 
 def test_figures_come_by_their_numbers_then_the_table_then_what_is_beyond(folder):
-    names = ["fig2", "fig11", "table1", "claims", "clocks", "fig7", "words"]
+    names = ["fig2", "fig11", "table1", "claims", "timescales", "fig7", "words"]
     some = [Made(name, name, name, Computed(pd.DataFrame(), {}), "scansnap", 1.0, (), b"") for name in names]
     assert [one.name for one in page.in_order(some)] == ["fig2", "fig7", "fig11", "table1"]
 

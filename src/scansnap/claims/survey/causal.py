@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 
 from scansnap.checks.arrays import FloatArray, IntArray
-from scansnap.claims.survey.statement import Citation, Effort, SurveyCheck, SurveyClaim, survey_statement
+from scansnap.claims.survey.statement import Citation, SurveyCheck, SurveyClaim, SurveyEffort, survey_statement
 
 NICHANI = Citation(
     "Nichani, Damian and Lee 2024", "How Transformers Learn Causal Structure with Gradient Descent", "2402.14735",
@@ -76,7 +76,7 @@ def judge(recalls: FloatArray) -> SurveyClaim:
     )  # fmt: skip
 
 
-def _check(effort: Effort) -> list[SurveyClaim]:
+def _check(effort: SurveyEffort) -> list[SurveyClaim]:
     problems = [draw(seed) for seed in range(4 * effort.seeds)]  # nothing is trained, so more of them are cheap
     return [judge(np.array([recall(gradient(*problem), problem[0]) for problem in problems]))]
 

@@ -29,9 +29,9 @@ from scipy.special import logsumexp
 from scansnap.checks.arrays import FloatArray
 from scansnap.claims.survey.statement import (
     Citation,
-    Effort,
     SurveyCheck,
     SurveyClaim,
+    SurveyEffort,
     SurveyStatement,
     survey_statement,
 )
@@ -122,7 +122,7 @@ def judge_sign(statement: SurveyStatement, measured: float) -> SurveyClaim:
     )  # fmt: skip
 
 
-def _check_losses(effort: Effort) -> list[SurveyClaim]:
+def _check_losses(effort: SurveyEffort) -> list[SurveyClaim]:
     classes = heavy_tailed()
     return [
         judge_descent(*by_descent(classes)), judge_sign(SIGN, by_sign(heavy_tailed(common=0))),
@@ -221,7 +221,7 @@ def judge_balance(statement: SurveyStatement, slopes: FloatArray | float) -> Sur
     )  # fmt: skip
 
 
-def _check_balance(effort: Effort) -> list[SurveyClaim]:
+def _check_balance(effort: SurveyEffort) -> list[SurveyClaim]:
     def each(make: Callable[[], Update]) -> FloatArray:
         return np.array([imbalance(make(), seed) for seed in range(effort.seeds)])
 

@@ -31,9 +31,9 @@ from scipy.integrate import solve_ivp
 from scansnap.checks.arrays import FloatArray
 from scansnap.claims.survey.statement import (
     Citation,
-    Effort,
     SurveyCheck,
     SurveyClaim,
+    SurveyEffort,
     SurveyStatement,
     survey_statement,
 )
@@ -81,7 +81,7 @@ def judge_integral(statement: SurveyStatement, error: float, correlation: float)
     )  # fmt: skip
 
 
-def _check_integral(effort: Effort) -> list[SurveyClaim]:
+def _check_integral(effort: SurveyEffort) -> list[SurveyClaim]:
     cases = ((EARLY, 50.0, 10.0), (LATE, 50.0, 1e3), (EQUAL, 1.0, 10.0))
     return [judge_integral(statement, *errors(ratio, end)) for statement, ratio, end in cases]
 
@@ -182,7 +182,7 @@ def judge_rebound(statement: SurveyStatement, values: FloatArray | float) -> Sur
     )  # fmt: skip
 
 
-def _check_rebound(effort: Effort) -> list[SurveyClaim]:
+def _check_rebound(effort: SurveyEffort) -> list[SurveyClaim]:
     steps = 600 if effort.quick else 2000
     return [
         judge_rebound(REDUCED, float(rebound(reduced(True)))),

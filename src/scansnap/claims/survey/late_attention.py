@@ -40,9 +40,9 @@ from scansnap.checks.arrays import FloatArray
 from scansnap.claims.survey.statement import (
     OURS,
     Citation,
-    Effort,
     SurveyCheck,
     SurveyClaim,
+    SurveyEffort,
     SurveyStatement,
     survey_statement,
 )
@@ -99,7 +99,7 @@ def judge_polarisation(statement: SurveyStatement, exponent: float, largest: flo
     )  # fmt: skip
 
 
-def _check_polarisation(effort: Effort) -> list[SurveyClaim]:
+def _check_polarisation(effort: SurveyEffort) -> list[SurveyClaim]:
     return [judge_polarisation(statement, *late_exponent(*MODELS[statement.name][:2])) for statement in POLARISATIONS]
 
 
@@ -145,7 +145,7 @@ def judge_z(run: xr.Dataset) -> SurveyClaim:
     )  # fmt: skip
 
 
-def _check_decay(effort: Effort) -> list[SurveyClaim]:
+def _check_decay(effort: SurveyEffort) -> list[SurveyClaim]:
     return [judge_y(decayed(LAMBDA, 0.0)), judge_z(decayed(0.0, LAMBDA))]
 
 
@@ -205,7 +205,7 @@ def judge_tight(statement: SurveyStatement, end: FloatArray) -> SurveyClaim:
     )  # fmt: skip
 
 
-def _check_entropy(effort: Effort) -> list[SurveyClaim]:
+def _check_entropy(effort: SurveyEffort) -> list[SurveyClaim]:
     without, normed = attention_logits("none"), attention_logits("l2")
     return [
         judge_bound(np.concatenate([without, normed])),

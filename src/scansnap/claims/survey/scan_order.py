@@ -24,9 +24,9 @@ from scipy.stats import rankdata
 from scansnap.checks.arrays import FloatArray
 from scansnap.claims.survey.statement import (
     OURS,
-    Effort,
     SurveyCheck,
     SurveyClaim,
+    SurveyEffort,
     SurveyStatement,
     survey_statement,
 )
@@ -142,7 +142,7 @@ def judge(statement: SurveyStatement, orders: FloatArray) -> SurveyClaim:
     )  # fmt: skip
 
 
-def _check(effort: Effort) -> list[SurveyClaim]:
+def _check(effort: SurveyEffort) -> list[SurveyClaim]:
     claims = []
     for rule, eta in RATES.items():
         orders = scan_orders(rule, (eta, eta), effort.seeds)

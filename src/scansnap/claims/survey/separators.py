@@ -37,9 +37,9 @@ from scipy.special import expit, softmax
 from scansnap.checks.arrays import FloatArray, IntArray
 from scansnap.claims.survey.statement import (
     Citation,
-    Effort,
     SurveyCheck,
     SurveyClaim,
+    SurveyEffort,
     integrate_in_log_time,
     survey_statement,
 )
@@ -175,7 +175,7 @@ def judge_margin(each: FloatArray) -> SurveyClaim:
     )  # fmt: skip
 
 
-def _check_margin(effort: Effort) -> list[SurveyClaim]:
+def _check_margin(effort: SurveyEffort) -> list[SurveyClaim]:
     return [judge_margin(np.array([angles(draw_margin(seed)) for seed in range(effort.seeds)]))]
 
 
@@ -264,7 +264,7 @@ def judge_decay(rates: FloatArray) -> SurveyClaim:
     )  # fmt: skip
 
 
-def _check_factors(effort: Effort) -> list[SurveyClaim]:
+def _check_factors(effort: SurveyEffort) -> list[SurveyClaim]:
     seeds = range(effort.seeds)
     return [
         *judge_factors(np.array([measures(s) for s in seeds])),

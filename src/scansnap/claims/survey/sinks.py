@@ -46,9 +46,9 @@ from scipy.special import log_softmax
 from scansnap.checks.arrays import FloatArray
 from scansnap.claims.survey.statement import (
     Citation,
-    Effort,
     SurveyCheck,
     SurveyClaim,
+    SurveyEffort,
     SurveyStatement,
     integrate_in_log_time,
     survey_statement,
@@ -221,7 +221,7 @@ def judge_sink(statement: SurveyStatement, values: FloatArray, note: str = "") -
     return statement.judge_values(values, predicted=predicted, bound=bound, quantity=what, failure=where)
 
 
-def _check_sinks(effort: Effort) -> list[SurveyClaim]:
+def _check_sinks(effort: SurveyEffort) -> list[SurveyClaim]:
     none, seeds = ((0.0, 0.0),), effort.seeds
     softmax = train((*none, (LAMBDA, LAMBDA), (LAMBDA, 0.0), (0.0, LAMBDA)), seeds)
     sigmoid = train(none, seeds, sigmoid=True)
@@ -300,7 +300,7 @@ def judge_logit(statement: SurveyStatement, curve: FloatArray) -> SurveyClaim:
     )  # fmt: skip
 
 
-def _check_logits(effort: Effort) -> list[SurveyClaim]:
+def _check_logits(effort: SurveyEffort) -> list[SurveyClaim]:
     return [judge_logit(HELD, gap(held=True)), judge_logit(TRAINED, gap(held=False))]
 
 

@@ -32,9 +32,9 @@ from scipy.special import logsumexp
 from scansnap.checks.arrays import FloatArray
 from scansnap.claims.survey.statement import (
     Citation,
-    Effort,
     SurveyCheck,
     SurveyClaim,
+    SurveyEffort,
     SurveyStatement,
     integrate_in_log_time,
     survey_statement,
@@ -200,7 +200,7 @@ def judge_mixture(graph: TokenGraph, z: FloatArray) -> SurveyClaim:
     )  # fmt: skip
 
 
-def _check_retrieval(effort: Effort) -> list[SurveyClaim]:
+def _check_retrieval(effort: SurveyEffort) -> list[SurveyClaim]:
     z = fixed_head(GRAPH)
     return [judge_growth(HARD, z), judge_mixture(GRAPH, z), judge_growth(TRAINED, trained_head(GRAPH))]
 
@@ -258,7 +258,7 @@ def judge_outside(statement: SurveyStatement, logits: FloatArray) -> SurveyClaim
     )  # fmt: skip
 
 
-def _check_log_odds(effort: Effort) -> list[SurveyClaim]:
+def _check_log_odds(effort: SurveyEffort) -> list[SurveyClaim]:
     frozen, moving = logits(0.0), logits(1.0)
     return [
         judge_inside(FROZEN, frozen), judge_outside(OUT_FROZEN, frozen),

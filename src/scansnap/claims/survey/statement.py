@@ -53,7 +53,7 @@ OURS = Citation("our own", "", "", "our own")
 
 
 @dataclass(frozen=True)
-class Effort:
+class SurveyEffort:
     """The number of training seeds, and whether long runs are shortened."""
 
     seeds: int
@@ -61,7 +61,7 @@ class Effort:
 
 
 # Six equal values are the fewest that are significant in the sign test (2^{1−n} ≤ 5%).
-FULL, QUICK = Effort(10), Effort(6, quick=True)
+FULL, QUICK = SurveyEffort(10), SurveyEffort(6, quick=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +134,7 @@ class SurveyCheck(NamedTuple):
     """Statements that share their runs, and the function that judges them."""
 
     statements: tuple[SurveyStatement, ...]
-    judge: Callable[[Effort], list[SurveyClaim]]
+    judge: Callable[[SurveyEffort], list[SurveyClaim]]
 
 
 def integrate_in_log_time(

@@ -12,7 +12,7 @@ from rich.markup import escape
 from scansnap.checks import InputError, check_integer
 from scansnap.cli.console import err, new_table, out, print_json, progress_bar
 from scansnap.cli.options import Data, Device, Json, Overwrite, Resume
-from scansnap.cli.outputs import RESUME_OR_REPLACE, check_output, refuse_existing
+from scansnap.cli.outputs import RESUME_OR_REPLACE, check_output, default_output, refuse_existing
 from scansnap.cli.text import token_settings
 from scansnap.cli.text.train import model_settings, read_corpus, training_settings, training_specs
 from scansnap.interrupt import Interrupted
@@ -22,15 +22,20 @@ if TYPE_CHECKING:
     from scansnap.corpus.vocabulary import Vocabulary
     from scansnap.text.prediction import AttentionPrediction
 
-QUERIES = 10  # of the most frequent words, where none are given
+QUERIES = 10  # number of the most frequent words, by default
 
 
 def predict(
     model: Annotated[str, typer.Option(help="Only yz: its tables can be predicted.")] = "yz",
     data: Data = None,
     target: Annotated[
-        Path, typer.Option("--out", help="Write Y and the predicted Z to this file: NAME.safetensors.")
-    ] = Path("out/prediction.safetensors"),
+        Path | None,
+        typer.Option(
+            "--out",
+            help="Write Y and the predicted Z to this file: a name ending in .safetensors. "
+            "[default: out/prediction.safetensors; where that exists out/prediction-2.safetensors, and so on]",
+        ),
+    ] = None,
     max_words: Annotated[
         int | None, typer.Option(help="Keep only this many most frequent words. [default: 5000 on a CPU]")
     ] = None,
@@ -60,31 +65,33 @@ def predict(
 
     if model != "yz":
         raise InputError("--model", model, "yz, whose Z is a table")
-    where = pick_device(device).type
+    device = pick_device(device).type
     check_integer("--top", top, least=1)
+    if target is None:
+        target = default_output(Path("out/prediction.safetensors"), resume=resume, overwrite=overwrite)
     check_output("--out", target, SUFFIX)
     if resume and not target.exists():
         raise InputError.conflict("--out", f"{target} does not exist; leave out --resume", str(target))
-    tokens = token_settings(given, max_words, where)
+    tokens = token_settings(given, max_words, device)
     training = {name: given.pop(name) for name in training_specs() if name in given}
     if "validate_every" in training:
         raise InputError("--validate-every", training["validate_every"], "no value: a prediction is not validated")
-    seed = _predictable_settings(given, sys.maxsize, where).seed  # checked before any text is read
+    seed = _predictable_settings(given, sys.maxsize, device).seed  # checked before any text is read
     plan = training_settings(training, seed)
     for step in at or []:
         check_integer("--at", step, most=plan.steps)
     find_corpus(data)
     refuse_existing("--out", target, resume or overwrite, RESUME_OR_REPLACE)
     corpus = read_corpus(data, tokens)
-    settings = _predictable_settings(given, corpus.vocab_size, where)
+    settings = _predictable_settings(given, corpus.vocab_size, device)
     words = corpus.vocabulary
-    marks = (words.unk, words.eos)
-    frequent = [i for i in range(len(words)) if i not in marks][:QUERIES]
+    special = (words.unk, words.eos)
+    frequent = [i for i in range(len(words)) if i not in special][:QUERIES]
     query_ids = [words.id(word) for word in query] if query else frequent
     err.print(repr(corpus), style="dim", markup=False)
     try:
         with progress_bar("training with uniform attention") as progress:
-            untrained = YZTransformer(settings, where, uniform_attention=True)
+            untrained = YZTransformer(settings, device, uniform_attention=True)
             result = train_uniform(untrained, corpus.train, plan, queries=query_ids, vocabulary=words,
                                    snapshots=at or [], checkpoint=target, resume=resume, overwrite=overwrite,
                                    progress=progress)  # fmt: skip
@@ -102,10 +109,10 @@ def predict(
                   "tokens_per_second": speed, "predicted": _predicted_words(result, words, top)})  # fmt: skip
         return 0
     out.print(f"{done.step} steps on {corpus.title} in {done.seconds:.1f} s, {speed:,} tokens/s", markup=False)
-    table = new_table("query", "step", "will attend most to, of the words often before it", right=("step",))
+    table = new_table("query", "step", "predicted words, of those often before the query", right=("step",))
     for prediction in _predicted_words(result, words, top):
-        named = " ".join(word for word, _ in prediction["words"]) or "(no word occurs often enough before it)"
-        table.add_row(escape(prediction["query"]), f"{prediction['step']:,}", escape(named))
+        names = " ".join(word for word, _ in prediction["words"]) or "(no word occurs often enough before the query)"
+        table.add_row(escape(prediction["query"]), f"{prediction['step']:,}", escape(names))
     out.print(table)
     out.print(f"prediction {target}", markup=False)
     return 0
@@ -115,10 +122,10 @@ def _predictable_settings(given: dict[str, Any], vocab_size: int, device: str) -
     """The settings of `text train`, if a prediction can be made of them."""
     from scansnap.text.yz.model import check_predictable
 
-    made = model_settings("yz", given, vocab_size, device)
-    assert isinstance(made, YZSettings)
-    check_predictable(made)
-    return made
+    settings = model_settings("yz", given, vocab_size, device)
+    assert isinstance(settings, YZSettings)
+    check_predictable(settings)
+    return settings
 
 
 def _predicted_words(result: AttentionPrediction, vocabulary: Vocabulary, top: int) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ import typer
 from scansnap.checks import InputError, check_choice, check_float
 from scansnap.cli.console import err, out, print_json, progress_bar
 from scansnap.cli.options import Data, Device, Json, Overwrite, Resume
-from scansnap.cli.outputs import RESUME_OR_REPLACE, check_output, refuse_existing
+from scansnap.cli.outputs import RESUME_OR_REPLACE, check_output, default_output, refuse_existing
 from scansnap.cli.text import token_settings
 from scansnap.interrupt import Interrupted
 from scansnap.settings import SettingSpec, settings_of
@@ -31,7 +31,7 @@ SNAPSHOT_TOKENS = 3500  # of the validation text, measured during training
 KINDS: dict[str, type[TextSettings]] = {"yz": YZSettings, "transformer": TransformerSettings}
 TITLES = {"yz": "YZ", "transformer": "Transformer"}
 # defaults of the command that are not those of the settings, as :func:`model_settings` sets them
-HERE = {
+DEFAULTS = {
     "yz": {"residual": "normed", "eta_y": "100, or 300 for more than 10,000 words", "eta_z": "a tenth of eta_y",
            "init": "zero, or uniform with a rank or several layers", "precision": "bf16x3"},
     "transformer": {"precision": "float32, or bf16 on CUDA"},
@@ -40,8 +40,8 @@ HERE = {
 
 def model_specs() -> dict[str, SettingSpec]:
     """Options for the settings of both kinds of model; the help of a shared name tells them apart."""
-    each = {kind: {name: replace(one, default=HERE[kind].get(name, one.default))
-                   for name, one in settings_of(place).items() if name != "vocab_size"}
+    each = {kind: {name: replace(spec, default=DEFAULTS[kind].get(name, spec.default))
+                   for name, spec in settings_of(place).items() if name != "vocab_size"}
             for kind, place in KINDS.items()}  # fmt: skip
     options: dict[str, SettingSpec] = {}
     for kind, specs in each.items():
@@ -109,8 +109,13 @@ def train(
     model: Annotated[str, typer.Option(help="The model: yz or transformer.")] = "yz",
     data: Data = None,
     target: Annotated[
-        Path, typer.Option("--out", help="Write the model to this file: a name ending in .safetensors.")
-    ] = Path("out/model.safetensors"),
+        Path | None,
+        typer.Option(
+            "--out",
+            help="Write the model to this file: a name ending in .safetensors. "
+            "[default: out/model.safetensors; where that exists out/model-2.safetensors, and so on]",
+        ),
+    ] = None,
     max_words: Annotated[
         int | None, typer.Option(help="Keep only this many most frequent words. [default: 5000 on a CPU]")
     ] = None,
@@ -135,6 +140,8 @@ def train(
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
     from scansnap.text.distributed import joined
 
+    if target is None:
+        target = default_output(Path("out/model.safetensors"), resume=resume, overwrite=overwrite)
     with joined(check_float("--timeout", timeout, above=0)) as world:
         return _train(model, data, target, max_words, device, resume, overwrite, tensorboard, as_json, given, world)
 
@@ -169,8 +176,8 @@ def _train(
             check_event_folder(tensorboard)
     tokens = token_settings(given, max_words, where)
     training = {name: given.pop(name) for name in training_specs() if name in given}
-    made = model_settings(model, given, sys.maxsize, where)  # refuses before any text is read
-    plan = training_settings(training, made.seed)
+    seed = model_settings(model, given, sys.maxsize, where).seed  # checked before any text is read
+    plan = training_settings(training, seed)
     check_divisible(model == "transformer", plan.batch, plan.accumulate, world)
     if first:
         find_corpus(data)
@@ -212,7 +219,7 @@ def _train(
     if not done.is_complete:
         err.print(f"Stopped after {done.step} of {done.steps} steps. Continue with the same command and --resume.")
         return 130
-    entropy = {step: float(found["entropy"]) for step, found in sorted(done.measured.items())}
+    entropy = {step: float(values["entropy"]) for step, values in sorted(done.measured.items())}
     summary: dict[str, Any] = {
         "model": str(target), "corpus": corpus.title, "vocab_size": corpus.vocab_size, "steps": done.step,
         "tokens_per_second": round(done.tokens_per_second),

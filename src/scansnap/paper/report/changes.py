@@ -11,7 +11,7 @@ from typing import Any, Literal
 from scansnap.checks import InputError
 from scansnap.measure.comparison import said
 from scansnap.paper.figure import ROUNDING, Number, beyond
-from scansnap.paper.report.manifest import FORMAT, MANIFEST, announce, parsed
+from scansnap.paper.report.manifest import FORMAT, MANIFEST, announce, parse_manifest
 from scansnap.storage import put
 from scansnap.storage.json_text import to_float, to_json
 
@@ -19,14 +19,14 @@ CHANGES = "changes.json"
 RULE = (
     "A number with 95% intervals ±a before and ±b after has changed beyond its error if it differs by more than "
     f"√(a² + b²); one without noise if it differs by more than a {1 / ROUNDING:,.0f}th of itself; one without a known "
-    "interval (a single seed) cannot be told."
+    "interval (a single seed) is undecided."
 )
 What = Literal["verdict", "number", "count", "new", "gone"]
 
 
 @dataclass(frozen=True)
 class Shift:
-    """One number of a finding that is another one now."""
+    """One number of a finding that changed."""
 
     case: str
     before: Number
@@ -38,12 +38,12 @@ class Shift:
 
     def __str__(self) -> str:
         case = f"{self.case}: " if self.case else ""
-        return f"{case}{_told(self.before)} → {_told(self.after)}"
+        return f"{case}{_format(self.before)} → {_format(self.after)}"
 
 
 @dataclass(frozen=True)
 class Change:
-    """A finding that is not what it was. A verdict or count is empty on the side where the finding is not."""
+    """A finding that changed. Its verdict and count are empty where the finding does not exist."""
 
     target: str
     says: str
@@ -55,7 +55,7 @@ class Change:
 
     @property
     def what(self) -> What:
-        """The weightiest thing about it."""
+        """The most important kind of change."""
         before, after = self.verdict
         if not before or not after:
             return "new" if after else "gone"
@@ -63,29 +63,29 @@ class Change:
 
     @property
     def beyond(self) -> bool | None:
-        """Whether some number changed beyond its error; None if that cannot be told of any that changed."""
-        found = [shift.beyond for shift in self.shifts]
-        return True if True in found else None if None in found or not found else False
+        """Whether some number changed beyond its error; None if that is undecided."""
+        decisions = [shift.beyond for shift in self.shifts]
+        return True if True in decisions else None if None in decisions or not decisions else False
 
 
 @dataclass(frozen=True)
 class Changes:
-    """All that is not what it was, of what both reproductions have."""
+    """The changes between two reproductions, over the targets of both."""
 
     against: str
-    targets: tuple[str, ...]  # that both have
-    compared: int  # findings that both have
-    other_settings: tuple[str, ...]  # targets that were made differently, so that they may differ
-    found: tuple[Change, ...]
+    targets: tuple[str, ...]  # in both
+    compared: int  # number of findings in both
+    other_settings: tuple[str, ...]  # targets whose settings differ
+    changed: tuple[Change, ...]
 
     @cached_property
     def summary(self) -> str:
-        """In a sentence."""
-        if not self.found:
+        """One sentence."""
+        if not self.changed:
             return f"No verdict and no number of {self.compared} statements changed."
-        counts = {what: sum(one.what == what for one in self.found) for what in ("verdict", "new", "gone")}
-        numbers = [one for one in self.found if one.shifts]
-        far = sum(one.beyond is True for one in numbers)
+        counts = {what: sum(change.what == what for change in self.changed) for what in ("verdict", "new", "gone")}
+        numbers = [change for change in self.changed if change.shifts]
+        far = sum(change.beyond is True for change in numbers)
         parts = [f"{counts['verdict']} verdicts" if counts["verdict"] != 1 else "1 verdict",
                  f"numbers of {len(numbers)}, of {far} beyond their error"]  # fmt: skip
         rest = "".join(
@@ -98,89 +98,85 @@ class Changes:
             "format": "scansnap changes 1", "against": self.against, "rule": RULE, "summary": self.summary,
             "targets": list(self.targets), "compared": self.compared, "other_settings": list(self.other_settings),
             "changes": [
-                {"target": one.target, "says": one.says, "reference": one.reference, "kind": one.kind,
-                 "what": one.what, "verdict": list(one.verdict), "counted": list(one.counted),
-                 "beyond_error": one.beyond,
+                {"target": change.target, "says": change.says, "reference": change.reference, "kind": change.kind,
+                 "what": change.what, "verdict": list(change.verdict), "counted": list(change.counted),
+                 "beyond_error": change.beyond,
                  "numbers": [{"case": s.case, "before": [s.before.value, s.before.half_width],
                               "after": [s.after.value, s.after.half_width], "beyond_error": s.beyond}
-                             for s in one.shifts]}
-                for one in self.found
+                             for s in change.shifts]}
+                for change in self.changed
             ],
         }  # fmt: skip
 
 
 def earlier(path: Path, wanted: Sequence[str]) -> dict[str, Any]:
-    """The manifest to compare with, refused before any work if there is nothing in it to compare."""
+    """The manifest to compare with; refused if it has none of the wanted targets."""
     file = path / MANIFEST if path.is_dir() else path
     if not file.is_file():
-        raise InputError(
-            "--against", str(path), f"the {MANIFEST} of an earlier reproduction, and there is no such file"
-        )
-    found = parsed(file)
-    if found is None:
-        raise InputError(
-            "--against", str(path), f"the {MANIFEST} of an earlier reproduction, and that is something else"
-        )
-    if found["format"] != FORMAT:
-        raise InputError("--against", str(path), f"a manifest of this version ({FORMAT!r}, not {found['format']!r}); "
-                         "make that one anew")  # fmt: skip
-    if not set(found["targets"]) & set(wanted):
-        raise InputError("--against", str(path), f"a manifest with one of {', '.join(wanted)}; that one has "
-                         f"{', '.join(found['targets']) or 'none'}")  # fmt: skip
-    return found
+        raise InputError("--against", str(path), f"the {MANIFEST} of an earlier reproduction", "no such file")
+    manifest = parse_manifest(file)
+    if manifest is None:
+        raise InputError("--against", str(path), f"the {MANIFEST} of an earlier reproduction")
+    if manifest["format"] != FORMAT:
+        raise InputError("--against", str(path), f"a manifest of this version ({FORMAT!r}, not {manifest['format']!r})",
+                         "reproduce it again")  # fmt: skip
+    if not set(manifest["targets"]) & set(wanted):
+        raise InputError("--against", str(path), f"a manifest with one of {', '.join(wanted)}",
+                         f"it has {', '.join(manifest['targets']) or 'none'}")  # fmt: skip
+    return manifest
 
 
 def compare(old: dict[str, Any], new: dict[str, Any], names: Sequence[str], against: Path) -> Changes:
-    """Two manifests, over the targets named that both have."""
-    both = [name for name in names if name in old["targets"] and name in new["targets"]]
-    was, now = ({name: manifest["targets"][name] for name in both} for manifest in (old, new))
-    pairs = [(name, *pair) for name in both for pair in _paired(was[name]["findings"], now[name]["findings"])]
-    found = tuple(change for name, before, after in pairs if (change := _change(name, before, after)) is not None)
-    differ = tuple(name for name in both if was[name]["settings"] != now[name]["settings"])
-    return Changes(str(against), tuple(both), sum(bool(b and a) for _, b, a in pairs), differ, found)
+    """Compare two manifests over the named targets in both."""
+    shared = [name for name in names if name in old["targets"] and name in new["targets"]]
+    before, after = ({name: manifest["targets"][name] for name in shared} for manifest in (old, new))
+    pairs = [(name, *pair) for name in shared for pair in _pairs(before[name]["findings"], after[name]["findings"])]
+    changed = tuple(change for name, a, b in pairs if (change := _change(name, a, b)) is not None)
+    differ = tuple(name for name in shared if before[name]["settings"] != after[name]["settings"])
+    return Changes(str(against), tuple(shared), sum(bool(a and b) for _, a, b in pairs), differ, changed)
 
 
 def write(changes: Changes, out: Path) -> Path:
-    """changes.json beside the manifest."""
+    """Write changes.json beside the manifest."""
     announce((CHANGES,), out)
     put(out / CHANGES, to_json(changes.to_dict(), indent=2) + "\n")
     return out / CHANGES
 
 
-def _paired(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Findings of the same words, reference and kind; an empty one beside what the other side lacks."""
-    was, now = ({(f["says"], f["reference"], f["kind"]): f for f in found} for found in (old, new))
-    for key in (*now, *(key for key in was if key not in now)):
-        yield was.get(key, {}), now.get(key, {})
+def _pairs(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Findings with the same text, reference and kind; an empty one where a side lacks it."""
+    before, after = ({(f["says"], f["reference"], f["kind"]): f for f in findings} for findings in (old, new))
+    for key in (*after, *(key for key in before if key not in after)):
+        yield before.get(key, {}), after.get(key, {})
 
 
 def _change(target: str, before: dict[str, Any], after: dict[str, Any]) -> Change | None:
-    told = after or before
+    finding = after or before
     shifts = tuple(_shifts(before.get("numbers", []), after.get("numbers", []))) if before and after else ()
     verdicts, counts = ((read(before), read(after)) for read in (lambda f: f.get("verdict", ""), _counted))
     if verdicts[0] == verdicts[1] and counts[0] == counts[1] and not shifts:
         return None
-    return Change(target, told["says"], told["reference"], told["kind"], verdicts, counts, shifts)
+    return Change(target, finding["says"], finding["reference"], finding["kind"], verdicts, counts, shifts)
 
 
 def _shifts(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> Iterator[Shift]:
-    was, now = ({(one["case"], i if not one["case"] else 0): _number(one) for i, one in enumerate(numbers)}
-                for numbers in (old, new))  # fmt: skip
-    for key in now:
-        if key in was and beyond(Number("", was[key].value, 0.0), Number("", now[key].value, 0.0)):
-            yield Shift(key[0], was[key], now[key])
+    before, after = ({(entry["case"], i if not entry["case"] else 0): _number(entry) for i, entry in enumerate(numbers)}
+                     for numbers in (old, new))  # fmt: skip
+    for key in after:
+        if key in before and beyond(Number("", before[key].value, 0.0), Number("", after[key].value, 0.0)):
+            yield Shift(key[0], before[key], after[key])
 
 
-def _number(told: dict[str, Any]) -> Number:
-    return Number(told["case"], to_float(told["value"]), to_float(told["half_width"]))
+def _number(entry: dict[str, Any]) -> Number:
+    return Number(entry["case"], to_float(entry["value"]), to_float(entry["half_width"]))
 
 
 def _counted(finding: dict[str, Any]) -> str:
     if not finding:
         return ""
-    still = f", {finding['undecided']} undecided" if finding["undecided"] else ""
-    return f"{finding['agree']} of {finding['of']}{still}"
+    undecided = f", {finding['undecided']} undecided" if finding["undecided"] else ""
+    return f"{finding['agree']} of {finding['of']}{undecided}"
 
 
-def _told(number: Number) -> str:
+def _format(number: Number) -> str:
     return f"{number.value:.6g}".replace("-", "−") if number.half_width == 0 else said(number.value, number.half_width)

@@ -14,7 +14,7 @@ from matplotlib.transforms import Bbox
 from scansnap.checks import InputError
 from scansnap.paper.figure import Computed, Effort
 from scansnap.paper.report.changes import CHANGES
-from scansnap.paper.report.manifest import ANNOUNCED, Box, Made, announce, enter, read_manifest
+from scansnap.paper.report.manifest import ANNOUNCED, Box, Made, add_entry, announce, read_manifest
 from scansnap.paper.report.targets import IN_WORDS, find
 from scansnap.paper.shared.run_cache import discard_runs
 from scansnap.plots.style import FILES_ONLY, HEADLINE, add_note, hold, render, settle
@@ -23,13 +23,13 @@ from scansnap.storage import put, writable
 
 REPORT = "report.html"
 EXPLORER = "explorer.html"  # where the links of the report lead
-KEPT = ".unfinished"  # runs of targets that were stopped
+UNFINISHED = ".unfinished"  # runs of targets that were stopped
 WRITTEN = ("png", "pdf")
 
 
 @dataclass(frozen=True)
 class DrawnTarget:
-    """One target computed and drawn, nothing of it written yet; travels between processes."""
+    """One target, computed and drawn but not written; processes exchange it."""
 
     name: str
     computed: Computed
@@ -39,15 +39,15 @@ class DrawnTarget:
 
 
 def make(name: str, effort: Effort, out: Path, progress: Progress | None = None) -> Made:
-    """Everything of one target, computed anew; its files are written when all of it succeeded."""
-    return keep(drawn(name, effort, out, progress), effort, out)
+    """Compute one target; write its files only after all of it succeeded."""
+    return save_target(draw_target(name, effort, out, progress), effort, out)
 
 
-def drawn(name: str, effort: Effort, out: Path, progress: Progress | None = None) -> DrawnTarget:
-    """Compute and draw; in the folder only runs are left for a command that is stopped and begun again."""
+def draw_target(name: str, effort: Effort, out: Path, progress: Progress | None = None) -> DrawnTarget:
+    """Compute and draw; write only runs, from which a stopped command continues."""
     began = time.perf_counter()
     figure = find(name)
-    computed = figure.compute(replace(effort, cache_folder=out / KEPT / name), progress)
+    computed = figure.compute(replace(effort, cache_folder=out / UNFINISHED / name), progress)
     drawing = figure.draw(computed)
     if computed.note:
         add_note(drawing, computed.note)
@@ -59,7 +59,6 @@ def drawn(name: str, effort: Effort, out: Path, progress: Progress | None = None
         hold(drawing)
     if name not in IN_WORDS:
         pictures["svg"] = on_page(drawing)
-    # what only the drawing needed stays here
     return DrawnTarget(name, replace(computed, extra={}), pictures, time.perf_counter() - began, focus(drawing))
 
 
@@ -77,47 +76,48 @@ def on_page(drawing: Figure) -> bytes:
 
 def label_headline(drawing: Figure) -> None:
     """Give the headline's axes the tick labels and the axis label that they share with axes beside them."""
-    places: dict[Any, Any] = {axes: axes.get_subplotspec() for axes in drawing.axes}
-    for axes, place in places.items():
-        if axes.get_gid() != HEADLINE or place is None:
+    specs: dict[Any, Any] = {axes: axes.get_subplotspec() for axes in drawing.axes}
+    for axes, spec in specs.items():
+        if axes.get_gid() != HEADLINE or spec is None:
             continue
         axes.tick_params(labelbottom=True, labelleft=True)
         row = [
-            other for other, at in places.items()
-            if at is not None and at.get_gridspec() is place.get_gridspec() and at.rowspan == place.rowspan
+            neighbour for neighbour, its_spec in specs.items()
+            if its_spec is not None and its_spec.get_gridspec() is spec.get_gridspec()
+            and its_spec.rowspan == spec.rowspan
         ]  # fmt: skip
         if not axes.get_ylabel():
-            axes.set_ylabel(next((label for other in row if (label := other.get_ylabel())), ""))
+            axes.set_ylabel(next((label for neighbour in row if (label := neighbour.get_ylabel())), ""))
 
 
 def focus(drawing: Figure) -> Box | None:
-    """Where the axes lie that are marked as the headline's; None if none are: then it is all of the drawing."""
+    """The box of the axes marked as the headline; None (the whole drawing) if none are."""
     for axes in drawing.findobj(lambda artist: artist.get_gid() == HEADLINE):
         pixels: Any = axes.get_tightbbox()
         inches = pixels.transformed(drawing.dpi_scale_trans.inverted())
-        found = inches.x0, drawing.get_figheight() - inches.y1, inches.width, inches.height
-        left, top, width, height = (round(72 * float(x), 1) for x in found)
+        box = inches.x0, drawing.get_figheight() - inches.y1, inches.width, inches.height
+        left, top, width, height = (round(72 * float(x), 1) for x in box)
         return left, top, width, height
     return None
 
 
-def keep(found: DrawnTarget, effort: Effort, out: Path) -> Made:
-    """Write its files and its entry in the manifest."""
-    name, computed, files = found.name, found.computed, files_of(found.name)
+def save_target(target: DrawnTarget, effort: Effort, out: Path) -> Made:
+    """Write the files of a target and its entry in the manifest."""
+    name, computed, files = target.name, target.computed, files_of(target.name)
     announce(files, out)
     put(out / files[0], computed.table.to_csv(index=False))
     for file, kind in zip(files[1:], WRITTEN, strict=True):
-        put(out / file, found.pictures[kind])
+        put(out / file, target.pictures[kind])
     figure = find(name)
-    made = Made(name, figure.TITLE, figure.CAPTION, computed, command(name, effort), found.seconds, files,
-                found.pictures.get("svg", b""), found.focus)  # fmt: skip
-    enter(made, effort, out)
-    discard_runs(out / KEPT / name)
+    made = Made(name, figure.TITLE, figure.CAPTION, computed, command(name, effort), target.seconds, files,
+                target.pictures.get("svg", b""), target.focus)  # fmt: skip
+    add_entry(made, effort, out)
+    discard_runs(out / UNFINISHED / name)
     return made
 
 
 def command(targets: str, effort: Effort) -> str:
-    """What to type to make it again."""
+    """The command that reproduces the targets."""
     options = ["--quick"] * effort.quick
     if effort.device != "auto":
         options.append(f"--device {effort.device}")
@@ -127,15 +127,15 @@ def command(targets: str, effort: Effort) -> str:
 
 
 def files_of(name: str) -> tuple[str, ...]:
-    """What a target writes."""
+    """The file names of a target."""
     return tuple(f"{name}.{kind}" for kind in ("csv", *WRITTEN))
 
 
 def prepare(out: Path, names: Sequence[str], overwrite: bool = False, against: bool = False) -> None:
-    """Refuse before any work what could not be written later, or would replace what is not ours."""
+    """Refuse, before any work, files that cannot be written or that another program wrote."""
     writable("--out", out, inside=True)
     manifest = read_manifest(out)
-    ours = {*manifest[ANNOUNCED], *(file for entry in manifest["targets"].values() for file in entry["files"])}
+    own_files = {*manifest[ANNOUNCED], *(file for entry in manifest["targets"].values() for file in entry["files"])}
     wanted = (
         [file for name in names for file in files_of(name)]
         + [REPORT, EXPLORER] * (len(names) > 1)
@@ -144,13 +144,13 @@ def prepare(out: Path, names: Sequence[str], overwrite: bool = False, against: b
     for file in wanted:
         if (out / file).is_dir():
             raise InputError("--out", str(out), f"a folder without a folder {file}")
-        if not overwrite and file not in ours and (out / file).exists():
+        if not overwrite and file not in own_files and (out / file).exists():
             raise InputError("--out", str(out), f"a folder whose {file} is from an earlier reproduction; move yours "
-                             "away (or say --overwrite)")  # fmt: skip
+                             "away (or pass --overwrite)")  # fmt: skip
 
 
 def write_page(name: str, text: str, out: Path) -> Path:
-    """The report or the explorer."""
+    """Write the report or the explorer."""
     announce((name,), out)
     put(out / name, text)
     return out / name

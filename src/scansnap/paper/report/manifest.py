@@ -1,4 +1,4 @@
-"""The record of a folder of figures: what was made, how, by what, and what was found, in manifest.json."""
+"""manifest.json, the record of a folder of figures: files, commands, versions and findings."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from scansnap.storage import put
 from scansnap.storage.json_text import to_json
 
 MANIFEST = "manifest.json"
-ANNOUNCED = "files"  # in the manifest: all that was ever written here, or was about to be
+ANNOUNCED = "files"  # the key of all files that were or will be written into the folder
 FORMAT = "scansnap reproduction 2"  # 2: findings have numbers
-READABLE = ("scansnap reproduction 1", FORMAT)  # to which targets are added; an older one becomes the newest
+READABLE = ("scansnap reproduction 1", FORMAT)  # versions to which targets can be added; they become the newest
 
 Box = tuple[float, float, float, float]  # left, top, width, height, in points from the drawing's upper left
 
 
 @dataclass(frozen=True)
 class Made:
-    """One target that was just made."""
+    """One target that this command computed and wrote."""
 
     name: str
     title: str
@@ -42,59 +42,60 @@ class Made:
 
 
 def announce(files: tuple[str, ...], out: Path) -> None:
-    """Say in the manifest that these files are ours before they are there: one may be killed in between."""
+    """List files in the manifest before they are written, since the process may be killed in between."""
     manifest = read_manifest(out)
     if not set(files) <= set(manifest[ANNOUNCED]):
         _write(manifest | {ANNOUNCED: sorted({*manifest[ANNOUNCED], *files})}, out)
 
 
 def read_manifest(out: Path) -> dict[str, Any]:
-    """What earlier commands made in this folder."""
+    """The manifest of a folder; an empty one where there is none."""
     path = out / MANIFEST
     if not path.exists():
         return {"format": FORMAT, ANNOUNCED: [], "targets": {}}
-    found = parsed(path)
-    if found is not None and found["format"] in READABLE:
-        return found | {"format": FORMAT}
+    manifest = parse_manifest(path)
+    if manifest is not None and manifest["format"] in READABLE:
+        return manifest | {"format": FORMAT}
     raise InputError("--out", str(out), f"a folder without a {MANIFEST} of some other program; move that file away")
 
 
-def parsed(path: Path) -> dict[str, Any] | None:
-    """A manifest of ours, of whatever version; None if the file is something else."""
+def parse_manifest(path: Path) -> dict[str, Any] | None:
+    """A manifest of any version; None for any other file."""
     try:
-        found = {ANNOUNCED: []} | json.loads(path.read_text(encoding="utf-8"))
-        entries = found["targets"].values()
-        if isinstance(found["format"], str) and all(isinstance(e["files"], list) for e in (*entries, found)):
-            return found
+        manifest: dict[str, Any] = {ANNOUNCED: []} | json.loads(path.read_text(encoding="utf-8"))
+        entries = manifest["targets"].values()
+        if isinstance(manifest["format"], str) and all(isinstance(e["files"], list) for e in (*entries, manifest)):
+            return manifest
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         pass
     return None
 
 
-def told(finding: Finding) -> dict[str, Any]:
-    """A finding with its verdict and the numbers it rests on; its points are in the CSV."""
+def finding_entry(finding: Finding) -> dict[str, Any]:
+    """A finding with its verdict and its numbers; the points are in the CSV."""
     numbers = finding.points.numbers if finding.points else ()
-    own = {name: value for name, value in vars(finding).items() if name != "points"}
-    return {**own, "verdict": finding.verdict, "numbers": [asdict(number) for number in numbers]}
+    fields = {name: value for name, value in vars(finding).items() if name != "points"}
+    return {**fields, "verdict": finding.verdict, "numbers": [asdict(number) for number in numbers]}
 
 
 def machine(device: str) -> dict[str, Any]:
-    """Where the numbers were made."""
+    """The machine that computed the numbers."""
     import torch
 
     from scansnap.dynamics.device import pick_device
 
-    place = pick_device(device)
-    gpu = {"gpu": torch.cuda.get_device_name()} if place.type == "cuda" else {}
-    return {"system": platform.platform(), "cores": os.cpu_count(), "device": place.type, **gpu}
+    chosen = pick_device(device)
+    gpu = {"gpu": torch.cuda.get_device_name()} if chosen.type == "cuda" else {}
+    return {"system": platform.platform(), "cores": os.cpu_count(), "device": chosen.type, **gpu}
 
 
 def all_versions() -> dict[str, str]:
-    """Of everything that took part."""
+    """Versions of scansnap and of the packages it uses."""
     return {**versions(), "pandas": pandas.__version__, "matplotlib": matplotlib.__version__}
 
 
-def enter(made: Made, effort: Effort, out: Path) -> None:
+def add_entry(made: Made, effort: Effort, out: Path) -> None:
+    """Add a target to the manifest."""
     manifest = read_manifest(out)
     manifest["targets"][made.name] = {
         "title": made.title,
@@ -102,7 +103,7 @@ def enter(made: Made, effort: Effort, out: Path) -> None:
         "quick": effort.quick,
         "settings": made.computed.settings,
         "note": made.computed.note,
-        "findings": [told(finding) for finding in made.computed.findings],
+        "findings": [finding_entry(finding) for finding in made.computed.findings],
         "files": list(made.files),
         "seconds": round(made.seconds, 3),
         "versions": all_versions(),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # the command reads the groups before it loads anything else
     from scansnap.paper.figure import PaperFigure
 
 SYNTHETIC = ("fig1", "fig2", "fig3", "fig4", "fig5", "fig6", "fig8", "fig9", "fig11", "fig12", "table1", "claims",
-             "clocks")  # fmt: skip
+             "timescales")  # fmt: skip
 THEORY = ("validity", "deviations")  # what holds in place of the paper's statements, and where: two minutes
 ON_TEXT = ("layers", "words", "sparsity")
 NAMED = ("probe", "dial")  # not in ``all``: minutes on a CPU for three seeds, which decide little, and hours
@@ -21,7 +21,7 @@ STUDIES = (*THEORY, *ON_TEXT, *NAMED)  # beyond the paper's figures
 TEXT = ("fig7", "fig10", *ON_TEXT)  # on real text: minutes instead of seconds
 READS_A_CORPUS = (*TEXT, "probe")
 TARGETS = (*SYNTHETIC, *THEORY, *TEXT, *NAMED)
-BEYOND = ("clocks", *STUDIES)  # the report has them after the paper's figures
+BEYOND = ("timescales", *STUDIES)  # the report has them after the paper's figures
 IN_WORDS = ("table1",)  # what the report tells by a table, without a drawing
 NEEDS = {"probe": "transformers"}  # a package that not every installation has
 GROUPS = {"all": (*SYNTHETIC, *THEORY, *TEXT), "synthetic": SYNTHETIC, "theory": THEORY, "text": TEXT}

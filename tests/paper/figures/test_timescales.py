@@ -1,21 +1,21 @@
-"""The figure of clocks: what it counts, that it can fail, and that it draws."""
+"""The figure of time scales: its findings, that they can fail, and the drawing."""
 
 from dataclasses import replace
 
 import pytest
 
 from scansnap.paper.figure import Effort
-from scansnap.paper.figures import clocks
+from scansnap.paper.figures import timescales
 from scansnap.paper.report.targets import TARGETS
 
 
 @pytest.fixture(scope="module")
 def computed():
-    return clocks.compute(Effort(quick=True, device="cpu"))
+    return timescales.compute(Effort(quick=True, device="cpu"))
 
 
 def test_it_is_a_target():
-    assert "clocks" in TARGETS
+    assert "timescales" in TARGETS
 
 
 def test_what_it_finds(computed):
@@ -28,22 +28,22 @@ def test_what_it_finds(computed):
 
 
 def test_every_flow_snaps_where_it_does(computed):
-    found = computed.settings["snaps"]
+    snaps = computed.settings["snaps"]
     for name in ("l2", "none"):
-        assert found[name]["t"]["why_not"] == found[name]["ln t"]["why_not"] == ""
-        assert 0.3 < found[name]["ln t"]["fastest"] < 3
+        assert snaps[name]["t"]["why_not"] == snaps[name]["ln t"]["why_not"] == ""
+        assert 0.3 < snaps[name]["ln t"]["fastest"] < 3
     for name in ("fixed", "decay_y", "textbook"):
-        assert found[name]["ln t"]["why_not"] == "not yet"
+        assert snaps[name]["ln t"]["why_not"] == "not yet"
 
 
 def test_the_statements_fail_on_the_wrong_flow(computed):
     """Each flow under another's name."""
     swapped = {"none": "fixed", "fixed": "none", "decay_y": "decay_z", "decay_z": "decay_y"}
-    found = clocks.findings(computed.table.replace({"flow": swapped}))
-    assert [finding.agree for finding in found[:5]] == [0] * 5
+    findings = timescales.findings(computed.table.replace({"flow": swapped}))
+    assert [finding.agree for finding in findings[:5]] == [0] * 5
 
 
 def test_it_draws(computed):
-    figure = clocks.draw(replace(computed))
+    figure = timescales.draw(replace(computed))
     figure.draw_without_rendering()
     assert [ax.get_ylabel() for ax in figure.axes] == ["logit gap of attention", "speed per t", "speed per ln t"]

@@ -1,4 +1,4 @@
-"""Which clock: how the logit gap of attention grows to 10¹² t₀, and its speed in t and in ln t."""
+"""Two time scales: how the logit gap of attention grows to 10¹² t₀, and its speed in t and in ln t."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from scansnap.plots.style import styled
 from scansnap.progress import Progress
 from scansnap.theory import t_snap
 
-TITLE = "Frozen, by which clock?"
+TITLE = "When does attention stop, in t and in ln t?"
 CAPTION = (
     "Attention of two classes on the exact flow to 10¹² t₀. (a) The logit gap, z of the distinct token less that of "
     "the common one: κ ln ln t with the l2 norm, 2 ln ln t without a norm, ln t if the decoder stands still or its "
     "weights decay; decay of Z undoes the scan. Dashed: guides. (b) Its speed per unit of t falls for all of them, "
     "dotted where it goes back. (c) Its speed per unit of ln t tells them apart. Dots: when attention was fastest, "
-    "filled where it has snapped on that clock."
+    "filled where it has snapped in that time."
 )
 
 ETA_Y, ETA_Z, DECAY = 0.9, 0.45, 1e-5
@@ -34,8 +34,8 @@ PER_DECADE = 16
 TEXTBOOK = "l2 norm, preset textbook"
 LABELS = {"l2": "l2 norm", "none": "no norm", "fixed": "no norm, Y fixed at t₀", "decay_y": "l2 norm, decay of Y",
           "decay_z": "l2 norm, decay of Z", "textbook": TEXTBOOK}  # fmt: skip
-LOST = 1e-5  # a gap below it, and its speed, is lost in the tolerance of the flow
-STILL = 1e-3  # of its greatest speed in t: by any measure frozen
+LOST = 1e-5  # gaps below it are smaller than the tolerance of the flow
+STILL = 1e-3  # of its greatest speed in t
 
 
 def two_classes() -> SequenceClasses:
@@ -46,7 +46,7 @@ def two_classes() -> SequenceClasses:
 
 
 def compute(effort: Effort, progress: Progress | None = None) -> Computed:
-    """Six flows; a row is a time of one. Quick: to 10⁹ t₀."""
+    """Six flows; each row is a flow at a time. Quick: to 10⁹ t₀."""
     last = 1e9 if effort.quick else LAST
     small, textbook = two_classes(), SequenceClasses.preset("textbook")
     start = _t0(small, ETA_Y)
@@ -72,33 +72,33 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
 
 
 def curve(classes: SequenceClasses, eta_y: float, eta_z: float, last: float, **options: Any) -> pd.DataFrame:
-    """Gap, its speeds, what the decoder's gap is and how much attention the first token of all has."""
+    """The gap and its speeds, the decoder's gap, and the attention outside the largest entry."""
     family = find_symmetry(classes)
     assert isinstance(family, SymmetricClasses)
     common, dominant = family.common, family.tokens[0, 0]
     t_0 = _t0(classes, eta_y or ETA_Y)
     x = np.geomspace(1e-2, last, round(PER_DECADE * math.log10(last / 1e-2)) + 1)
-    found = flow(classes, eta_y, eta_z, x * t_0, variables=("z", "z_rate", "attention", "gap"), **options)
-    z, rate = (found[name].values[:, 0] for name in ("z", "z_rate"))
+    data = flow(classes, eta_y, eta_z, x * t_0, variables=("z", "z_rate", "attention", "gap"), **options)
+    z, rate = (data[name].values[:, 0] for name in ("z", "z_rate"))
     speed = rate[:, dominant] - rate[:, common]
     return pd.DataFrame({"t": x * t_0, "t_over_t0": x, "gap": z[:, dominant] - z[:, common], "speed_t": speed,
-                         "speed_ln": speed * x * t_0, "u": found.gap.values[:, 0], "z_common": z[:, common],
-                         "not_largest": np.sort(found.attention.values[:, 0])[:, :-1].sum(-1)})  # fmt: skip
+                         "speed_ln": speed * x * t_0, "u": data.gap.values[:, 0], "z_common": z[:, common],
+                         "not_largest": np.sort(data.attention.values[:, 0])[:, :-1].sum(-1)})  # fmt: skip
 
 
 def snaps(table: pd.DataFrame) -> dict[str, dict[str, Any]]:
-    """When each flow was fastest in t and in ln t, in its t₀, and why that is no snap."""
-    found: dict[str, dict[str, Any]] = {}
+    """When each flow is fastest in t and in ln t, in its t₀, and why that is no snap."""
+    result: dict[str, dict[str, Any]] = {}
     for name, part in table.groupby("flow", sort=False):
         x, gone = np.log(part.t_over_t0.to_numpy()), np.maximum(part.gap.to_numpy(), 0.0)
-        clocks = {"t": in_t(x, gone, between=True), "ln t": snapped(*over_e_folds(x, gone), between=True)}
-        found[str(name)] = {clock: {"fastest": float(np.exp(when)), "why_not": str(why)}
-                            for clock, (when, why) in clocks.items()}  # fmt: skip
-    return found
+        scales = {"t": in_t(x, gone, between=True), "ln t": snapped(*over_e_folds(x, gone), between=True)}
+        result[str(name)] = {scale: {"fastest": float(np.exp(fastest)), "why_not": str(reason)}
+                             for scale, (fastest, reason) in scales.items()}  # fmt: skip
+    return result
 
 
 def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
-    """A case is a window of ln t, unless it says otherwise; a flow has no noise, so that is all that varies."""
+    """A case is a window of ln t unless the finding says otherwise; flows have no noise."""
     of = {str(name): part for name, part in table.groupby("flow", sort=False)}
     when = snaps(table)
     none, l2, late = of["none"], of["l2"], "Beyond the paper, late times"
@@ -129,7 +129,7 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
                 points=Points.without_noise(undone)),
         Finding("With the l2 norm the gap has no last exponent: κ of −κ ln u falls from window to window", late,
                 int((np.diff(kappa) < 0).sum()), len(kappa) - 1, "neighbouring windows",
-                f"−dz_c/d ln u {', '.join(f'{one:.3f}' for one in kappa)}; attention stays a mixture, "
+                f"−dz_c/d ln u {', '.join(f'{value:.3f}' for value in kappa)}; attention stays a mixture, "
                 f"c_max = {1 - l2.not_largest.iloc[-1]:.3f} at the end.", points=Points.without_noise(kappa)),
         Finding("In t every flow ends at less than a thousandth of its greatest speed", late,
                 int((in_time < STILL).sum()), len(in_time), "flows", f"At most {in_time.max():.1g} of it.",
@@ -140,15 +140,15 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
     )  # fmt: skip
 
 
-def _near(says: str, reference: str, seen: np.ndarray, truth: float, what: str, cases: str = "windows") -> Finding:
-    close = np.abs(seen / truth - 1) <= NONE_TOLERANCE
-    over = f"{what} {seen.min():.3f} to {seen.max():.3f} over {len(seen)} {cases}, the last {seen[-1]:.3f}; "
-    return Finding(says, reference, int(close.sum()), len(seen), cases, f"{over}counted within {NONE_TOLERANCE:.0%}.",
-                   points=Points.without_noise(seen))  # fmt: skip
+def _near(says: str, reference: str, values: np.ndarray, truth: float, what: str, cases: str = "windows") -> Finding:
+    close = np.abs(values / truth - 1) <= NONE_TOLERANCE
+    over = f"{what} {values.min():.3f} to {values.max():.3f} over {len(values)} {cases}, the last {values[-1]:.3f}; "
+    return Finding(says, reference, int(close.sum()), len(values), cases, f"{over}counted within {NONE_TOLERANCE:.0%}.",
+                   points=Points.without_noise(values))  # fmt: skip
 
 
-def _shares(of: pd.Series) -> Points:
-    return Points.without_noise(of, tuple(LABELS[str(name)] for name in of.index))
+def _shares(shares: pd.Series) -> Points:
+    return Points.without_noise(shares, tuple(LABELS[str(name)] for name in shares.index))
 
 
 def _listed(shares: pd.Series) -> str:
@@ -156,7 +156,7 @@ def _listed(shares: pd.Series) -> str:
 
 
 def _slope(t: pd.Series, values: pd.Series) -> np.ndarray:
-    """d values/d ln t at times even in ln t."""
+    """d values/d ln t at times evenly spaced in ln t."""
     return np.asarray(np.gradient(values.to_numpy(), np.log(t.to_numpy())))
 
 
@@ -165,7 +165,7 @@ def _t0(classes: SequenceClasses, eta_y: float) -> float:
 
 
 def draw(computed: Computed) -> Figure:
-    """The gap with its guides, and beneath it the speed on each clock."""
+    """The gap with its guides, and below it the speeds in t and in ln t."""
     table, when = computed.table, snaps(computed.table)
     colours = dict(zip(LABELS, ("#0072B2", "#D55E00", "#000000", "#009E73", "#CC79A7", "#56B4E9"), strict=True))
     with styled(7.6, 7.2) as figure:
@@ -174,17 +174,17 @@ def draw(computed: Computed) -> Figure:
         for name, part in parts.items():
             style: dict[str, Any] = {"color": colours[name], "linewidth": 1.8}
             top.plot(part.t_over_t0, part.gap, label=LABELS[name], **style)
-            for ax, clock, speed in zip(below, ("t", "ln t"), ("speed_t", "speed_ln"), strict=True):
+            for ax, scale, speed in zip(below, ("t", "ln t"), ("speed_t", "speed_ln"), strict=True):
                 shown = part[speed].where(part[speed] > 0)
                 ax.plot(part.t_over_t0, shown.where(part.gap > LOST), **style)
                 ax.plot(
                     part.t_over_t0, (-part[speed]).where((part[speed] < 0) & (part.gap > LOST)), linestyle=":", **style
                 )
-                one = when[name][clock]
-                if np.isfinite(one["fastest"]) and one["fastest"] > 0:
-                    height = np.exp(np.interp(math.log(one["fastest"]), np.log(part.t_over_t0), np.log(shown)))
-                    face = colours[name] if not one["why_not"] else "white"
-                    ax.plot(one["fastest"], height, "o", markersize=5, color=colours[name], markerfacecolor=face)
+                fastest, reason = when[name][scale].values()
+                if np.isfinite(fastest) and fastest > 0:
+                    height = np.exp(np.interp(math.log(fastest), np.log(part.t_over_t0), np.log(shown)))
+                    face = colours[name] if not reason else "white"
+                    ax.plot(fastest, height, "o", markersize=5, color=colours[name], markerfacecolor=face)
         _guides(top, parts)
         top.set(ylim=(-0.3, 13.5), ylabel="logit gap of attention", title="a  Attention goes on for ever, or not")
         top.legend(loc="upper left")
@@ -202,7 +202,7 @@ def draw(computed: Computed) -> Figure:
 
 
 def _guides(ax: Any, parts: dict[str, pd.DataFrame]) -> None:
-    """Each through the last point of the curve it is for, so that only its slope says anything."""
+    """Each guide goes through the last point of its curve, so that only its slope counts."""
     for name, power, words in (("l2", 0.25, r"¼ ln ln t"), ("none", 2.0, "2 ln ln t"), ("fixed", 0.0, "ln t"),
                                ("decay_y", -1.0, "½ ln t")):  # fmt: skip
         part = parts[name][parts[name].t_over_t0 >= 1e3]
