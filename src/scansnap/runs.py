@@ -24,7 +24,21 @@ _RATE: dict[str, Any] = {"low": 0.01, "high": 100.0, "log": True, "live": True, 
 
 @dataclass(frozen=True)
 class Runs:
-    """Rates, seed and optimiser constants of each run, as arrays of equal length."""
+    """Rates, seed and optimiser constants of each run, as arrays of shape (R,). `grid` makes them.
+
+    Rates are in 1/step.
+
+    Parameters
+    ----------
+    given
+        The names among momentum and weight decays that `grid` was given; `simulate` may set the others.
+
+    Examples
+    --------
+    >>> runs = grid(eta_z=0.5, eta_y=[1, 2])
+    >>> len(runs), runs.ratio.tolist()
+    (2, [2.0, 4.0])
+    """
 
     eta_y: np.ndarray = setting(
         1.0, "Decoder rate: how fast Y learns which token votes for which next token.", per_run=float, least=0,
@@ -40,7 +54,6 @@ class Runs:
         least=0, below=1, page=Page("Momentum", "μ", 0.0, 0.99, default=0.9, most=0.999))  # fmt: skip
     weight_decay_y: np.ndarray = setting(0.0, "Weight decay of Y alone.", per_run=float, least=0, page=None)
     weight_decay_z: np.ndarray = setting(0.0, "Weight decay of Z alone.", per_run=float, least=0, page=None)
-    # which of the shared ones the grid names; ``simulate`` may set the others
     given: tuple[str, ...] = field(default=(), kw_only=True)
 
     def __len__(self) -> int:
@@ -54,7 +67,7 @@ class Runs:
 
     @property
     def weight_decay(self) -> np.ndarray:
-        """Of both tables, where it is the same."""
+        """Weight decay of Y, which is also that of Z unless they were set separately."""
         return self.weight_decay_y
 
     @property
@@ -63,13 +76,13 @@ class Runs:
         return bool(self.weight_decay_y.any() or self.weight_decay_z.any())
 
     def columns(self) -> dict[str, np.ndarray]:
-        """What a result says of its runs; the two weight decays as one where they are the same."""
+        """The columns of a result; equal weight decays of Y and Z become one column."""
         same = np.array_equal(self.weight_decay_y, self.weight_decay_z)
         decays = {"weight_decay": self.weight_decay_y} if same else {name: getattr(self, name) for name in DECAYS}
         return {name: getattr(self, name) for name in ("eta_y", "eta_z", "ratio", "seed", "momentum")} | decays
 
     def filled(self, **open_: float | None) -> Runs:
-        """These runs with momentum and weight decay set where the grid leaves them open."""
+        """Return these runs with the momentum and weight decay that the grid does not set."""
         changed: dict[str, Any] = {}
         for name, value in open_.items():
             if value is not None:
@@ -83,7 +96,7 @@ class Runs:
 
     @classmethod
     def of(cls, column: dict[str, np.ndarray]) -> Runs:
-        """Runs from the columns of some run fields; what is left out has its default."""
+        """Return runs from columns; missing fields have their defaults."""
         column = {own: values for name, values in column.items() for own in _stands_for(name)}
         eta_y = column["eta_y"] if "eta_y" in column else column.pop("ratio") * column["eta_z"]
         rest = {name: column.get(name, np.full(len(eta_y), one.default)) for name, one in settings_of(cls).items()}

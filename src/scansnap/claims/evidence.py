@@ -38,9 +38,42 @@ _RESOLUTION = {"float64": 1e-9, "float32": 1e-4}
 
 @dataclass(frozen=True)
 class Evidence:
-    """One run as data for claims: what a check function gets.
+    """One run as data for claims: the argument of a check function. n times, K classes, Q queries, M tokens.
 
-    Rates are effective: with momentum μ they are η/(1 − μ). Time counts batch-size-1 steps.
+    Attributes
+    ----------
+    classes
+        The classes.
+    eta_y, eta_z
+        Effective rates: with momentum μ they are η/(1 − μ).
+    source
+        ``"flow"`` (exact, T → ∞) or ``"sgd"`` (noisy).
+    context
+        Sequence length T.
+    t
+        Times in steps of batch size 1, shape (n,).
+    z
+        Attention logits, shape (n, Q, M).
+    attention
+        c_n, shape (n, K, M).
+    g
+        Y(e_n − α_n), 0 outside the context of the class, shape (n, K, M).
+    gap
+        Logit of the right output minus that of an output that is never right, shape (n, K).
+    y
+        Y at the times ``y_times``, shape (k, M, M).
+    y_times
+        Indices into ``t``, shape (k,).
+    sampled
+        Whether classes and contexts are drawn at random; False for the flow and for expected steps.
+    z_seeds
+        z of this run and of runs with other seeds, shape (R, n, Q, M).
+    why_not_applicable
+        Why the theory does not apply to the run; empty if it does.
+    loss
+        Σ p_n (−log α_n) at T → ∞ in nats, shape (n,).
+    momentum
+        Momentum of SGD; the rates include it.
 
     Examples
     --------
@@ -57,20 +90,20 @@ class Evidence:
     classes: SequenceClasses
     eta_y: float
     eta_z: float
-    source: str  # "flow" (exact, T → ∞) or "sgd" (noisy)
-    context: float  # T
-    t: Array  # (n,)
-    z: Array  # (n, Q, M)
-    attention: Array  # (n, K, M)  c_n
-    g: Array | None  # (n, K, M)  Y(e_n − α_n), 0 outside the class's context
-    gap: Array | None  # (n, K)  logit of the right output less that of one that is never right
-    y: Array | None = None  # (k, M, M) at the times ``y_times``
-    y_times: Array | None = None  # (k,) indices into t
-    sampled: bool = False  # whether classes (and contexts) are drawn at random; False for the flow and expected steps
-    z_seeds: Array | None = None  # (R, n, Q, M) z of this run, then of runs with other seeds
-    why_not_applicable: str = ""  # why the run is outside the theory; empty where it is not
-    loss: Array | None = None  # (n,) Σ p_n (−log α_n) at T → ∞
-    momentum: float = 0.0  # of SGD; included in the rates
+    source: str
+    context: float
+    t: Array
+    z: Array
+    attention: Array
+    g: Array | None
+    gap: Array | None
+    y: Array | None = None
+    y_times: Array | None = None
+    sampled: bool = False
+    z_seeds: Array | None = None
+    why_not_applicable: str = ""
+    loss: Array | None = None
+    momentum: float = 0.0
 
     @property
     def t_snap(self) -> float:

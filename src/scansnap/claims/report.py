@@ -21,6 +21,13 @@ _COLUMNS = ("reference", "statement", "status", "measured", "predicted", "margin
 class Report:
     """All claims for one setting: a sequence of `Claim`, also indexed by name.
 
+    Attributes
+    ----------
+    setting
+        The setting in one line.
+    claims
+        The claims in the order of the paper.
+
     Examples
     --------
     >>> import scansnap as ss

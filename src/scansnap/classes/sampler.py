@@ -12,10 +12,23 @@ from scansnap.sampling.sampler import Sequences
 
 
 class ClassSampler:
-    """Sequences of T = ``context`` tokens of the classes, context in the order drawn, the query last.
+    """Token sequences of sequence classes: the context in the order drawn, then the query.
 
-    ``next_token`` (K,) replaces the classes' own next tokens and, unlike theirs, may repeat: queries can share what
-    follows them. What needs one class per next token (ψ a function of it) must read the classes instead.
+    Parameters
+    ----------
+    classes
+        The classes.
+    context
+        Sequence length T in tokens, the query included.
+    next_token
+        Next token of each class, shape (K,), instead of the classes' own. Several classes may share one.
+
+    Examples
+    --------
+    >>> import torch
+    >>> sampler = ClassSampler(SequenceClasses.syn_small(), context=16)
+    >>> sampler(torch.tensor([0]), torch.arange(2), batch_size=4).tokens.shape
+    torch.Size([1, 2, 4, 16])
     """
 
     def __init__(self, classes: SequenceClasses, context: int, next_token: ArrayLike | None = None) -> None:
@@ -33,5 +46,5 @@ class ClassSampler:
         return self._mixture(seeds, steps, batch_size)
 
     def describe(self) -> str:
-        """Everything that decides the data: its numbers as a digest, and T."""
+        """Return a digest of the numbers that determine the data, and T."""
         return self._mixture.describe()

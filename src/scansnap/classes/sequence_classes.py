@@ -38,6 +38,23 @@ from scansnap.storage import put, writable
 class SequenceClasses:
     """K sequence classes over a vocabulary of M tokens.
 
+    Parameters
+    ----------
+    p_context
+        P(l|n), the probability of each context token in each class: shape (K, M), dense or sparse. Rows sum to 1.
+    query
+        Token id of the query of each class, shape (K,).
+    next_token
+        Token id that follows in each class, shape (K,).
+    p_class
+        Probability of each class, shape (K,); equal by default.
+    words
+        The word of each token id, for display only.
+    shared_next
+        Whether several classes may have the same next token.
+
+    Examples
+    --------
     >>> classes = SequenceClasses(p_context=[[0.5, 0.5, 0, 0], [0.5, 0, 0.5, 0]], query=[3, 3], next_token=[1, 2])
     >>> classes.common, classes.distinct(0)
     (array([0]), array([1]))
@@ -70,7 +87,26 @@ class SequenceClasses:
         words: Sequence[str] | None = None,
         shared_next: bool = False,
     ) -> SequenceClasses:
-        """Build from the context tokens of each class and their probabilities, without a dense table."""
+        """Build from the context tokens of each class and their probabilities, without a dense table.
+
+        Parameters
+        ----------
+        tokens
+            Token ids in the context of each class, K rows.
+        probs
+            Their probabilities, K rows.
+        vocab_size
+            Number of tokens M.
+        query, next_token, p_class, words, shared_next
+            As for `SequenceClasses`.
+
+        Examples
+        --------
+        >>> tokens, probs = [[0, 1], [0, 2]], [[0.5, 0.5], [0.3, 0.7]]
+        >>> classes = SequenceClasses.from_support(tokens, probs, vocab_size=6, query=[3, 3], next_token=[4, 5])
+        >>> classes.p_context[1]
+        array([0.3, 0. , 0.7, 0. , 0. , 0. ])
+        """
         if len(tokens) != len(probs):
             raise InputError("probs", f"{len(probs)} rows", f"one row for each of the {len(tokens)} rows of tokens")
         self = cls.__new__(cls)
@@ -212,22 +248,51 @@ class SequenceClasses:
 
     @classmethod
     def syn_small(cls) -> SequenceClasses:
-        """Two classes with a query each, 10 common and 10 distinct tokens per class: Syn-Small of Figures 4 and 5."""
+        """Return Syn-Small of Figures 4 and 5: two classes with a query each, 10 common and 10 distinct tokens.
+
+        Examples
+        --------
+        >>> SequenceClasses.syn_small().n_classes
+        2
+        """
         return cls.synthetic(n_queries=2, next_per_query=1)
 
     @classmethod
     def syn_medium(cls, n_queries: presets.Queries = 1) -> SequenceClasses:
-        """Some queries with two next tokens each, 10 common tokens for all: Syn-Medium of Figures 6, 11 and 12."""
+        """Return Syn-Medium of Figures 6, 11 and 12: two next tokens per query, 10 tokens common to all classes.
+
+        Parameters
+        ----------
+        n_queries
+            Number of queries.
+
+        Examples
+        --------
+        >>> SequenceClasses.syn_medium(n_queries=3).n_classes
+        6
+        """
         return cls.synthetic(n_queries=n_queries, next_per_query=2)
 
     @classmethod
     def textbook(cls) -> SequenceClasses:
-        """Two classes, one query, one common token, a large vocabulary: meets every assumption of the theorems."""
+        """Return classes that meet every assumption of the theorems: one query, one common token, many unused tokens.
+
+        Examples
+        --------
+        >>> SequenceClasses.textbook().common
+        array([0])
+        """
         return cls.synthetic(n_queries=1, next_per_query=2, common=1, distinct=5, common_weight=0.8, unused=2000)
 
     @classmethod
     def bundled_words(cls) -> SequenceClasses:
-        """Six classes in English words, three last words with two next words each; contexts and numbers are made up."""
+        """Return six classes in English words: three queries with two next words each. The numbers are invented.
+
+        Examples
+        --------
+        >>> len(SequenceClasses.bundled_words().queries)
+        3
+        """
         return cls.from_toml(Path(__file__).with_name("words.toml"))
 
     @classmethod
@@ -243,12 +308,34 @@ class SequenceClasses:
         distinct_weights: presets.DistinctWeights = None,
         unused: presets.Unused = 0,
     ) -> SequenceClasses:
-        """The generator behind the paper's synthetic data, with every setting.
+        """Return synthetic classes as in the paper.
 
-        Token ids in order: common to all, common to one query's classes, distinct, queries, next tokens, unused
-        (tokens in no context, which make the vocabulary as large as the theory likes it).
-        Weights are unnormalised: ``common_weight`` for each common token, ``distinct_weights`` for the distinct
-        ones of a class (default: evenly from 0.1 to 1).
+        Token ids are in the order: common to all classes, common to the classes of one query, distinct, queries,
+        next tokens, unused.
+
+        Parameters
+        ----------
+        n_queries
+            Number of queries.
+        next_per_query
+            Number of classes that share a query.
+        common
+            Number of tokens in the context of every class.
+        common_per_query
+            Number of tokens that only the classes of one query share, for each query.
+        distinct
+            Number of distinct tokens of each class.
+        common_weight
+            Unnormalised probability of each common token.
+        distinct_weights
+            Unnormalised probabilities of the distinct tokens of a class; by default evenly spaced from 0.1 to 1.
+        unused
+            Number of tokens that occur in no context; they only enlarge the vocabulary.
+
+        Examples
+        --------
+        >>> SequenceClasses.synthetic(n_queries=2, common=3, distinct=4, unused=100).support_sizes
+        array([7, 7, 7, 7])
         """
         return cls.from_support(**presets.synthetic(n_queries, next_per_query, common, common_per_query, distinct,
                                                     common_weight, distinct_weights, unused))  # fmt: skip
@@ -263,17 +350,48 @@ class SequenceClasses:
         overlap: presets.Overlap = 0.5,
         seed: presets.Shuffle = 0,
     ) -> SequenceClasses:
-        """Word-like classes: Zipf weights rank^(−exponent), a share of the mass on common tokens.
+        """Return classes of one query whose context tokens have Zipf frequencies, rank^(−exponent).
 
-        All classes share one query. Half of each class's context tokens are common to all, half its own (only
-        the own ones at overlap 0, only the common ones at overlap 1). ``seed`` shuffles which token has which
-        rank, for the common ones separately in each class, so that classes disagree about what is frequent.
+        Half of the context tokens of a class are common to all classes and half are distinct. With overlap 0 all are
+        distinct, with overlap 1 all are common.
+
+        Parameters
+        ----------
+        vocab
+            Number of tokens M.
+        classes
+            Number of classes K.
+        exponent
+            Exponent of the frequencies.
+        overlap
+            Probability of the common tokens.
+        seed
+            Seed that assigns ranks to tokens. Each class has its own ranks for the common tokens.
+
+        Examples
+        --------
+        >>> classes = SequenceClasses.zipf(vocab=100, classes=4, overlap=0.3)
+        >>> round(float(classes.p_context[0, classes.common].sum()), 6)
+        0.3
         """
         return cls.from_support(**presets.zipf(vocab, classes, exponent, overlap, seed))
 
     @classmethod
     def preset(cls, name: str, /, **settings: Any) -> SequenceClasses:
-        """A preset by its name on the command line and in TOML files: ``syn-medium``, ``n_queries=3``."""
+        """Return a preset by its name on the command line.
+
+        Parameters
+        ----------
+        name
+            Name of the preset, for example ``"syn-medium"``.
+        **settings
+            Settings of the preset; docs/settings.md lists them.
+
+        Examples
+        --------
+        >>> SequenceClasses.preset("syn-medium", n_queries=3) == SequenceClasses.syn_medium(n_queries=3)
+        True
+        """
         make = PRESETS[check_choice("preset", name, PRESETS)]
         allowed = settings_of(make)
         for key, value in settings.items():
@@ -284,10 +402,23 @@ class SequenceClasses:
 
     @classmethod
     def from_corpus(cls, corpus: Any = None, **settings: Any) -> SequenceClasses:
-        """Classes (query, next word) of a text, given as a corpus, a source, a path or a name (``stdlib``, …).
+        """Return the classes (query, next word) of a text. Token ids are ranks by frequency.
 
-        The settings are those of `scansnap.corpus.cooccurrence.cooccurrence`: ``queries``, ``next_per_query``,
-        ``top``, ``window``, ``cross_eos``, ``split``. Token ids are ranks by frequency; ``words`` says what they mean.
+        Parameters
+        ----------
+        corpus
+            A corpus, a path, or a name such as ``"stdlib"``; see `scansnap.text.load_corpus`.
+        **settings
+            ``queries`` (number of frequent words, or the words), ``next_per_query`` (classes per query), ``top``
+            (vocabulary size), ``window`` (context length in tokens), ``cross_eos`` (whether contexts cross line ends)
+            and ``split``.
+
+        Examples
+        --------
+        >>> from pathlib import Path
+        >>> _ = Path("text.txt").write_text("the end of time and the end of days\\n" * 50)
+        >>> SequenceClasses.from_corpus("text.txt", queries=["of"]).n_classes
+        2
         """
         from scansnap.corpus.cooccurrence import of_text
 
@@ -297,22 +428,35 @@ class SequenceClasses:
 
     @classmethod
     def from_toml(cls, path: str | PathLike[str]) -> SequenceClasses:
-        """Read classes from a TOML file: explicit ``[[class]]`` tables, or a preset and its settings."""
+        """Read classes from a TOML file: explicit ``[[class]]`` tables, or a preset and its settings.
+
+        Parameters
+        ----------
+        path
+            The file.
+
+        Examples
+        --------
+        >>> from pathlib import Path
+        >>> _ = Path("classes.toml").write_text('preset = "syn-small"')
+        >>> SequenceClasses.from_toml("classes.toml") == SequenceClasses.syn_small()
+        True
+        """
         return cls.from_table(toml.classes_table(path), where=fspath(path))
 
     @classmethod
     def from_table(cls, table: dict[str, Any], where: str) -> SequenceClasses:
-        """Classes from a parsed TOML table; ``where`` names it in messages."""
+        """Return classes from a parsed TOML table; ``where`` is its name in error messages."""
         if "preset" in table:
             return cls.preset(table["preset"], **{k: v for k, v in table.items() if k != "preset"})
         return cls.from_support(**toml.explicit(table, where))
 
     def to_toml(self, path: str | PathLike[str]) -> None:
-        """Write the classes so that `from_toml` gives back exactly these numbers and words."""
+        """Write the classes to a TOML file. `from_toml` reads back exactly the same numbers and words."""
         put(writable("the TOML file", Path(path)), self.as_toml())
 
     def as_toml(self, *, words: bool = True) -> str:
-        """The explicit form as text; without ``words`` only what decides numbers."""
+        """Return the classes as TOML text, with or without the words."""
         rows = ({"query": int(self.query[n]), "next_token": int(self.next_token[n]), "p_class": self.p_class[n].item(),
                  "tokens": tokens.tolist(), "p_context": probs.tolist()}
                 for n in range(self.n_classes) for tokens, probs in [self.support(n)])  # fmt: skip

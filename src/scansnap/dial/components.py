@@ -30,28 +30,55 @@ HEADS = 2
 class Flags:
     """A model between the YZ model and a transformer. The defaults are the paper's model.
 
+    Parameters
+    ----------
+    norm
+        Norm of the attended value; ``"rms"`` has a trained gain.
+    finite
+        Whether to sample mini-batches of sequences of T = 64 tokens, instead of the expectation at T = ∞.
+    every_position
+        Whether every position is a query with a loss.
+    shared_next
+        Whether queries share their next tokens.
+    width
+        Width of the embeddings; None for unit vectors.
+    separate
+        Whether to train W_Q, W_K, W_V, W_O and an embedding instead of Z and Y.
+    residual
+        Whether to add the input of a layer to its output.
+    positions, prenorm, mlp, attention
+        Kinds of position encoding, norm before each layer, feed-forward layer and attention.
+    heads, layers
+        Numbers of heads and layers.
+    decay
+        The tables with weight decay.
+    masked
+        Whether a mask token at the end asks for the next token, with attention to both sides.
+    bos
+        Whether every sequence begins with the same token.
+
     Examples
     --------
     >>> Flags(finite=True, positions="rope").sequences
     True
     """
 
-    norm: str = "l2"  # of the attended value; rms has a trained gain
-    finite: bool = False  # T = 64 and mini-batches instead of the expectation at T = ∞
-    every_position: bool = False  # every token is a query and has a loss
-    shared_next: bool = False  # the queries share their next tokens
-    width: int | None = None  # embeddings of this dimension; None: tokens are unit vectors
-    separate: bool = False  # W_Q, W_K, W_V, W_O and a trained embedding instead of Z and Y
+    norm: str = "l2"
+    finite: bool = False
+    every_position: bool = False
+    shared_next: bool = False
+    width: int | None = None
+    separate: bool = False
     residual: bool = False
     positions: str = "none"
     heads: int = 1
     prenorm: str = "none"
     mlp: str = "none"
-    decay: str = "none"  # of which tables
-    masked: bool = False  # a mask at the end asks for the next token, and attention sees both sides
+    decay: str = "none"
+    masked: bool = False
     layers: int = 1
     attention: str = "softmax"
-    bos: bool = False  # a first token that is always the same
+    bos: bool = False
 
     def __post_init__(self) -> None:
         check_choice("norm", self.norm, (*NORMS, "rms"))

@@ -48,6 +48,13 @@ QUICK = StudySettings((1.0, REFERENCE), seeds=3, loss_step=30, context=24, end=3
 class AblationStudy:
     """The result of `run_dial`: every cell with its matched rates and curves.
 
+    Attributes
+    ----------
+    cells
+        The measured cells: component, mode, optimiser, rates, curves and verdicts.
+    quick
+        Whether the study ran with the reduced settings.
+
     Examples
     --------
     >>> AblationStudy((), quick=True).table.columns.tolist()[:3]

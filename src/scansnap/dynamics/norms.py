@@ -25,7 +25,7 @@ def _itself(v: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Norm:
-    """A norm.
+    """A norm between attention and the decoder, with its derivative.
 
     Parameters
     ----------

@@ -73,10 +73,10 @@ class Rule:
 
 @dataclass(frozen=True)
 class Optimizer:
-    """An update rule with the constants that all runs share.
+    """An update rule and the constants that all runs share.
 
-    Momentum and weight decay are fields of a run. Weight decay is added to the direction, except in adamw and muon,
-    where it is decoupled.
+    Each run has its own momentum and weight decay (see `grid`). Weight decay is added to the direction, except in
+    adamw and muon, where it is decoupled.
 
     Examples
     --------

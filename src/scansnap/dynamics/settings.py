@@ -29,10 +29,10 @@ _RECORD = "a list of steps, all, linear:N or log:N with N of at least 2"
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The 1-layer transformer in its Y, Z form, with the options the analysis leaves open.
+    """The 1-layer YZ transformer and its options.
 
-    The norm stands for the paper's LN: l2 is f = v/‖v‖, none f = v, layernorm (v − mean)/std. The residual: none is
-    f = norm(c), normed f = norm(norm(c) + e_m), plain f = norm(c + e_m). The heads are H tables Z.
+    Norms: ``l2`` is f = v/‖v‖, ``none`` is f = v, ``layernorm`` is f = (v − mean)/std. Residuals: ``none`` is
+    f = norm(c), ``normed`` is f = norm(norm(c) + e_m), ``plain`` is f = norm(c + e_m). Each head has a table Z.
 
     Examples
     --------
@@ -91,11 +91,16 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class Settings:
-    """One simulation, apart from the classes and the runs.
+    """Settings of a simulation, apart from its classes and runs.
 
-    context is T, counting the query (so T − 1 context tokens), or infinity: counts become probabilities.
-    batch_size None (with infinite context) takes the expectation over classes instead of a sample.
-    record lists the steps whose state is recorded; 0 is before the first update.
+    A sequence of T = ``context`` tokens has T − 1 context tokens and the query.
+
+    Parameters
+    ----------
+    model
+        The model.
+    optimizer_y, optimizer_z
+        The optimisers of the tables Y and Z.
 
     Examples
     --------

@@ -14,10 +14,26 @@ if TYPE_CHECKING:
 
 
 def plot(result: xr.Dataset | Report, run: int = 0) -> Figure:
-    """The project's own figure of a result: as a cell's last line a notebook shows it, ``.savefig(path)`` keeps it.
+    """Plot a result.
 
-    result  what `scansnap.simulate` returns: attention of the classes, logits, entropy and loss of one ``run``;
-            or what `scansnap.verify` returns: measured against predicted, with what holds instead of what fails
+    Parameters
+    ----------
+    result
+        A trajectory of `scansnap.simulate` (plots attention, logits, entropy and loss of one run), or a report of
+        `scansnap.verify` (plots measured against predicted values).
+    run
+        Index of the run in the trajectory.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        A notebook shows it; ``.savefig(path)`` writes it.
+
+    Examples
+    --------
+    >>> result = ss.simulate(ss.SequenceClasses.syn_small(), eta_z=1.0, eta_y=1.0, steps=20)
+    >>> len(ss.plot(result).axes) > 1
+    True
     """
     if isinstance(result, Report):
         from scansnap.plots import claim_curves

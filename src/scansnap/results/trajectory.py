@@ -90,9 +90,23 @@ def versions() -> dict[str, str]:
 
 
 def save(data: xr.Dataset, path: str | PathLike[str], *, overwrite: bool = False) -> None:
-    """Write a Dataset to ``….zarr`` (a folder) or ``….nc`` (NetCDF), whole or not at all.
+    """Write a trajectory to a file, completely or not at all.
 
-    A NetCDF file is made in memory first, and takes as much of it as on the disk: HDF5 does not survive a full disk.
+    Parameters
+    ----------
+    data
+        The trajectory.
+    path
+        A name that ends in ``.zarr`` (a folder) or ``.nc`` (NetCDF). A NetCDF file is first built in memory.
+    overwrite
+        Whether to replace an existing file.
+
+    Examples
+    --------
+    >>> result = ss.simulate(ss.SequenceClasses.syn_small(), eta_z=1.0, eta_y=1.0, steps=20)
+    >>> save(result, "run.zarr")
+    >>> bool((load("run.zarr").z == result.z).all())
+    True
     """
     try:
         write(data, Path(path), overwrite)

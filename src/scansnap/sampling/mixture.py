@@ -22,10 +22,34 @@ from scansnap.sampling.sampler import Sequences, digest, even
 
 
 class MixtureSampler:
-    """K classes as a `scansnap.sampling.sampler.Sampler`; give either ``next_token`` or ``p_next``.
+    """Token sequences of a mixture of K classes, with a next token or a distribution of next tokens for each.
 
-    ``p_context`` and ``p_next`` are tables (K, M), ``query`` and ``next_token`` token ids (K,); ``context`` is T.
-    The classes and contexts of a seed and step are those of ``simulate(sampling="tokens")``.
+    The draws of a seed and step are the same as with ``simulate(sampling="tokens")``.
+
+    Parameters
+    ----------
+    p_context
+        P(l|n), the probability of each context token in each class: shape (K, M), dense or sparse.
+    query
+        Token id of the query of each class, shape (K,).
+    context
+        Sequence length T in tokens, the query included.
+    next_token
+        Token id that follows in each class, shape (K,). Pass either this or ``p_next``.
+    p_next
+        Probability of each next token in each class, shape (K, M).
+    soft
+        Whether the target is the row of ``p_next`` instead of a token drawn from it.
+    p_class
+        Probability of each class, shape (K,); equal by default.
+
+    Examples
+    --------
+    >>> import torch
+    >>> sampler = MixtureSampler([[0.5, 0.5, 0], [1, 0, 0]], query=[2, 2], context=8, p_next=[[0, 1, 0], [0.5, 0, 0.5]])
+    >>> batch = sampler(torch.tensor([0, 1]), torch.arange(3), batch_size=4)
+    >>> batch.tokens.shape, batch.target.shape
+    (torch.Size([2, 3, 4, 8]), torch.Size([2, 3, 4]))
     """
 
     def __init__(
@@ -75,7 +99,7 @@ class MixtureSampler:
         return Sequences(tokens, self._target(cls, seeds, steps), even(tokens))
 
     def describe(self) -> str:
-        """Everything that decides the data: its numbers as a digest, and T."""
+        """Return a digest of the numbers that determine the data, and T."""
         given = (self.slots, self.table.p_slot, self.query, self.table.p_class, self.next_slots, self.next_table.p_slot)
         soft = ", soft labels" if self.soft else ""
         return f"{len(self.query)} classes of {self.vocab_size} tokens {digest(*given)}, T = {self.context}{soft}"

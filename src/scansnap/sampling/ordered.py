@@ -13,9 +13,24 @@ from scansnap.sampling.sampler import Sequences, digest, even
 
 
 class OrderedTokens:
-    """Windows of T = ``context`` tokens from anywhere in the stream, every start equally likely.
+    """Windows from random positions of a stream of tokens. Every position is a query, its target the next token.
 
-    The target of each position is the token after it; the first has no context but itself.
+    Parameters
+    ----------
+    stream
+        Token ids in the order of the text, shape (N,).
+    context
+        Window length T in tokens.
+    vocab_size
+        Number of tokens M.
+
+    Examples
+    --------
+    >>> import torch
+    >>> sampler = OrderedTokens(np.arange(100) % 7, context=8, vocab_size=7)
+    >>> batch = sampler(torch.tensor([0]), torch.arange(2), batch_size=4)
+    >>> bool((batch.target == (batch.tokens + 1) % 7).all())
+    True
     """
 
     def __init__(self, stream: np.ndarray | Tensor, context: int, vocab_size: int) -> None:
@@ -37,6 +52,6 @@ class OrderedTokens:
         return Sequences(tokens, window[..., 1:], even(tokens))
 
     def describe(self) -> str:
-        """Everything that decides the data: its numbers as a digest, and T."""
+        """Return a digest of the numbers that determine the data, and T."""
         ids = self.stream.cpu().numpy()
         return f"windows of {self.context} of {len(ids)} tokens {digest(ids)}, vocabulary {self.vocab_size}"

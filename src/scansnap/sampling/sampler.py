@@ -24,17 +24,30 @@ from scansnap.checks.arrays import SUM_TOLERANCE
 
 
 class Sequences(NamedTuple):
-    """Mini-batches of G streams at N steps; ``target`` may be one of four kinds.
+    """Mini-batches of G seeds at N steps: B sequences of T tokens each.
 
-    (G, N, B) whole         the token after the last position, the only query
-    (G, N, B, T) whole      every position is a query, −1 where it is not asked; a sequence's loss is the mean of them
-    (G, N, B, M) real       a distribution of the token after the last position (soft labels)
-    (G, N, B, T, M) real    a distribution after every position, all 0 where it is not asked
+    Attributes
+    ----------
+    tokens
+        Token ids, shape (G, N, B, T).
+    target
+        Integers, shape (G, N, B): the token after the last position. Integers, shape (G, N, B, T): the token after
+        every position, −1 for no target; the loss of a sequence is the mean over its targets. Floats, with another
+        axis M at the end: a distribution instead of a token, all 0 for no target.
+    weight
+        Weight of each sequence in the mean, shape (G, N, B), with sum 1 over B.
+
+    Examples
+    --------
+    >>> import torch
+    >>> tokens, weight = torch.zeros(1, 1, 4, 8, dtype=torch.long), torch.full((1, 1, 4), 0.25)
+    >>> Sequences(tokens, tokens, weight).every_position
+    True
     """
 
-    tokens: Tensor  # (G, N, B, T) token ids
+    tokens: Tensor
     target: Tensor
-    weight: Tensor  # (G, N, B) weights in the mean, summing to 1 over B
+    weight: Tensor
 
     @property
     def soft(self) -> bool:
@@ -49,7 +62,13 @@ class Sequences(NamedTuple):
 
 @runtime_checkable
 class Sampler(Protocol):
-    """What makes the data of a run."""
+    """The data of a run. A class with these members is a sampler; it needs no base class.
+
+    Examples
+    --------
+    >>> isinstance(ss.OrderedTokens(np.arange(50), context=8, vocab_size=50), Sampler)
+    True
+    """
 
     @property
     def vocab_size(self) -> int:
@@ -57,11 +76,14 @@ class Sampler(Protocol):
         ...
 
     def __call__(self, seeds: Tensor, steps: Tensor, batch_size: int) -> Sequences:
-        """The sequences of ``seeds`` (G,) at ``steps`` (N,), on their device: the same for the same seed and step."""
+        """Return the mini-batches of ``seeds`` (G,) at ``steps`` (N,), on their device.
+
+        The mini-batch of a seed and step must not depend on the other seeds and steps.
+        """
         ...
 
     def describe(self) -> str:
-        """Everything that decides the data, in words or as a `digest`: only the same data is continued."""
+        """Return a text that determines the data. A run resumes only with the same text."""
         ...
 
 

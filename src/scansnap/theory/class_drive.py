@@ -40,11 +40,27 @@ _ROUNDING = 1e-9  # of a sum of probabilities
 
 @dataclass(frozen=True)
 class ClassDrive:
-    """By time (the axes of t) and class n, and for ``pair`` the other class n' last."""
+    """The drive of the attention of K classes, as `class_drive` computes it. The first axes are those of the times.
 
-    gap: FloatArray  # u_n
-    pair: FloatArray  # b_nn', 0 on the diagonal
-    growth: FloatArray  # B_n = Σ ρ_nn' b_nn'
+    Attributes
+    ----------
+    gap
+        Logit gap u_n, shape (…, K).
+    pair
+        b_nn', shape (…, K, K), 0 on the diagonal.
+    growth
+        B_n = Σ ρ_nn' b_nn', shape (…, K).
+
+    Examples
+    --------
+    >>> drive = class_drive([10, 100], eta_y=1.0, eta_z=0.1, p_class=[0.25, 0.75], vocab_size=50, overlap=0.3)
+    >>> drive.gap.shape, drive.pair.shape
+    ((2, 2), (2, 2, 2))
+    """
+
+    gap: FloatArray
+    pair: FloatArray
+    growth: FloatArray
 
 
 def class_drive(

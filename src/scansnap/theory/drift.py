@@ -48,11 +48,27 @@ class DriftRates:
 
 
 class SampledFlow:
-    """What one SGD step of batch size 1 does to Y and z in expectation: as T → ∞, and what a finite T adds.
+    """The expected change of Y and z in one SGD step of batch size 1: the limit T → ∞, and the term of order 1/T.
 
-    Y is by token and column. ``lump=True``: a column for each class's next token, in the order of the classes, and
-    one that stands for all the others, which are alike from Y = 0 on (``multiplicity`` says for how many); else one
-    for each of the M outputs. z is by query, in the order of ``classes.queries``, and token.
+    z has shape (Q, M), with queries in the order of ``classes.queries``.
+
+    Parameters
+    ----------
+    classes
+        The classes.
+    eta_y, eta_z
+        Rates of Y and Z in 1/step.
+    lump
+        Whether Y has one column per class and one column for all outputs that are no next token, which stay equal
+        from Y = 0 on. Otherwise Y has one column for each of the M outputs.
+
+    Examples
+    --------
+    >>> classes = SequenceClasses.textbook()
+    >>> sampled = SampledFlow(classes, eta_y=1.0, eta_z=0.1)
+    >>> rates = sampled.flow(np.zeros(sampled.y_shape), np.zeros(sampled.z_shape))
+    >>> bool(abs(rates.y).max() > 0), bool(abs(rates.z).max() > 0)
+    (True, False)
     """
 
     def __init__(self, classes: SequenceClasses, eta_y: float, eta_z: float, *, lump: bool = True) -> None:
@@ -74,13 +90,13 @@ class SampledFlow:
         self.y_shape, self.z_shape = (m, len(self.multiplicity)), (len(classes.queries), m)
 
     def flow(self, y: ArrayLike, z: ArrayLike) -> DriftRates:
-        """Ẏ and ż as T → ∞: Lemma 1 in expectation over the classes."""
+        """Return Ẏ and ż in the limit T → ∞: Lemma 1 in expectation over the classes."""
         at = self._at(y, z)
         dy = at.f[..., None] * at.r[:, None]
         return self._sum(dy, at.f * (at.g - at.f * at.h[:, None]))
 
     def drift(self, y: ArrayLike, z: ArrayLike, *, context: float) -> DriftRates:
-        """What sequences of length T = ``context``, the query included, add to `flow`, to order 1/T."""
+        """Return the term of order 1/T that is added to `flow`; T = ``context`` counts the query."""
         n = check_float("context", context, least=2) - 1
         at = self._at(y, z)
         f, r, alpha, rows = at.f, at.r, at.alpha, at.rows

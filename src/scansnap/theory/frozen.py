@@ -159,18 +159,50 @@ class SymmetricFamily:
 
 @dataclass(frozen=True)
 class FrozenDecoder:
-    """The exact frozen decoder at given times; each field a float or an array as the arguments were."""
+    """The decoder with frozen attention, as `frozen_decoder` computes it.
 
-    x: Result  # A − C, the variable of the exact drive
-    own: Result  # A, the entry of a_n at its own next token
-    other: Result  # B, at another class's
-    rest: Result  # C, at each of the others
-    gap: Result  # own logit less that of nobody's next token
-    gap_other: Result  # that of another class's next token, less the same
-    alpha: Result  # α_n, the probability of the right next token
-    gamma_iota: Result  # γι_n = a_n·r_n, the coefficient of f_n in g_n
-    gamma_beta: Result  # γβ_nn' = −a_n'·r_n, and that of f_n', with its sign turned
-    growth: Result  # B_n η_Y/η_Z = −½ (K − 1) ρ a_n·a_n'
+    Each attribute is a float, or an array if an argument was.
+
+    Attributes
+    ----------
+    x
+        A − C, the variable of the exact drive.
+    own
+        A, the entry of a_n at the next token of class n.
+    other
+        B, the entry of a_n at the next token of another class.
+    rest
+        C, the entry of a_n at a token that is no next token.
+    gap
+        Logit of the right next token minus that of a token that is no next token.
+    gap_other
+        Logit of another class's next token minus that of a token that is no next token.
+    alpha
+        α_n, the probability of the right next token.
+    gamma_iota
+        γι_n = a_n·r_n, the coefficient of f_n in g_n.
+    gamma_beta
+        γβ_nn' = −a_n'·r_n, minus the coefficient of f_n' in g_n.
+    growth
+        B_n η_Y/η_Z = −½ (K − 1) ρ a_n·a_n'.
+
+    Examples
+    --------
+    >>> decoder = frozen_decoder([0, 100], eta_y=1.0, n_classes=10, vocab_size=50, overlap=0.3)
+    >>> decoder.alpha.round(3)
+    array([0.02 , 0.781])
+    """
+
+    x: Result
+    own: Result
+    other: Result
+    rest: Result
+    gap: Result
+    gap_other: Result
+    alpha: Result
+    gamma_iota: Result
+    gamma_beta: Result
+    growth: Result
 
 
 def frozen_decoder(

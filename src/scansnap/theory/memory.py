@@ -231,7 +231,23 @@ def memory_late(
 
 @dataclass(frozen=True)
 class TokenMemory:
-    """z and v = dz/du of the tokens of a class (last axis): the distinct ones as given, then the common ones."""
+    """The solution of the memory equation for the tokens of a class, as `memory_tokens` computes it.
+
+    The last axis has the distinct tokens, then the common ones.
+
+    Attributes
+    ----------
+    z
+        Attention logits z_l.
+    v
+        dz_l/du.
+
+    Examples
+    --------
+    >>> tokens = memory_tokens([1.0, 2.0], eta_y=1.0, eta_z=0.1, n_classes=10, vocab_size=50, f_distinct=[0.5, 0.6])
+    >>> tokens.z.shape
+    (2, 3)
+    """
 
     z: FloatArray
     v: FloatArray

@@ -21,9 +21,23 @@ _NOISE = 1e-11  # a rate this small beside the terms that cancel in it has no si
 
 @dataclass(frozen=True)
 class EntropyBelow:
-    """The entropy (nats) of the class's attention over its distinct tokens falls below ``level``.
+    """Event: the entropy of a class's attention over its distinct tokens falls below a level.
 
-    Time 0 counts if it is below from the start. ``terminal``: the flow ends there.
+    The time is 0 if the entropy is below the level from the start.
+
+    Parameters
+    ----------
+    level
+        The level in nats.
+    seq_class
+        Index of the class.
+    terminal
+        Whether the flow ends at the event.
+
+    Examples
+    --------
+    >>> str(EntropyBelow(0.5, seq_class=1))
+    'entropy of class 1 below 0.5'
     """
 
     level: float
@@ -36,7 +50,20 @@ class EntropyBelow:
 
 @dataclass(frozen=True)
 class FateFlip:
-    """ż of a query and a context token (token ids) changes sign: a rising token starts to fall, or the reverse."""
+    """Event: ż of a query and a context token changes sign, so that its attention turns from rising to falling or back.
+
+    Parameters
+    ----------
+    query, token
+        Token ids of the query and of the context token.
+    terminal
+        Whether the flow ends at the event.
+
+    Examples
+    --------
+    >>> str(FateFlip(query=3, token=0))
+    'fate of token 0 flips for query 3'
+    """
 
     query: int
     token: int
@@ -48,13 +75,23 @@ class FateFlip:
 
 @dataclass(frozen=True)
 class Crossing:
-    """A function of a `scansnap.dynamics.flow.state.FlowState` crosses 0.
+    """Event: a function of the state crosses 0.
 
-    For example ``lambda state: state["gap"].min() - 5``.
+    Parameters
+    ----------
+    function
+        Maps the state of the flow to a number; ``state["gap"]`` is the variable ``gap``.
+    direction
+        1 for rising only, −1 for falling only, 0 for both.
+    terminal
+        Whether the flow ends at the event.
+    name
+        Name of the event in the result; by default that of the function.
 
-    direction   1: rising only, −1: falling only, 0: both
-    terminal    the flow ends there
-    name        what it is called in the result; that of the function unless given
+    Examples
+    --------
+    >>> str(Crossing(lambda state: state["gap"].min() - 5, direction=1, name="gap of 5"))
+    'gap of 5'
     """
 
     function: Callable[[FlowState], float]
