@@ -137,6 +137,7 @@ def short(folder: Path) -> Any:
         patch.setenv("SCANSNAP_CACHE", str(folder.parent / "cache"))
         patch.setenv("SCANSNAP_DATA", str(folder / "text"))
         patch.setenv("HOME", str(folder.parent / "home"))
+        patch.setenv("XDG_CACHE_HOME", str(folder.parent / "cache"))
         patch.setenv("MPLCONFIGDIR", fonts)
         from scansnap.text.training import train
         from scansnap.text.yz.model import YZTransformer
@@ -217,7 +218,6 @@ def _cut_short(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sweep, "_fill", reached)
     patch.setattr(backends, "estimate_seconds", lambda *_: 1.0)
     patch.setattr("scansnap.explorer.lab.server.LabServer.serve_forever", reached)
-    patch.setenv("XDG_CACHE_HOME", str(Path.cwd() / "cache"))
     patch.setattr("webbrowser.open", lambda *_: None)
 
 

@@ -261,7 +261,7 @@ def test_two_runs_and_two_trainings_with_one_place_do_not_mix(work, monkeypatch,
         assert code == 0, err
         for code, _, err in second[1:]:
             assert code == 2
-            assert "no other process" in err
+            assert "another process" in err
         assert whole(tmp_path / name) == whole(tmp_path / f"alone-{name}")
         assert (tmp_path / name).is_dir() or (tmp_path / name).read_bytes() == (tmp_path / f"alone-{name}").read_bytes()
 

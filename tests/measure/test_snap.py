@@ -340,7 +340,7 @@ def test_runs_without_a_seed_are_not_pooled() -> None:
     ("change", "options", "field"),
     [
         (lambda d: d.drop_vars("attention"), {}, ("data", "without attention")),
-        (lambda d: d.isel(t=slice(8)), {}, ("t", "7 recorded values above 0")),
+        (lambda d: d.isel(t=slice(8)), {}, ("t", 7)),
         (lambda d: d.expand_dims(head=2), {}, ("attention", "dimension head")),
         (lambda d: d.isel(token=slice(4)), {}, "classes"),
         (lambda d: d, {"exponent": 2}, "exponent"),

@@ -123,7 +123,7 @@ def snap_time(
     time = time_dim(data, "attention")
     times = data[time].values.astype(np.float64)
     if (n_times := int((times > 0).sum())) < MIN_TIMES:
-        raise InputError(time, f"{n_times} recorded values above 0", f"at least {MIN_TIMES} recorded values above 0")
+        raise InputError(time, n_times, f"at least {MIN_TIMES} recorded values above 0")
     odds = log_odds(data, classes, local=local).transpose("run", ..., "seq_class", time, missing_dims="ignore")
     odds = odds if "run" in odds.dims else odds.expand_dims("run")  # (run, …, seq_class, time)
     extra = [dim for dim in odds.dims if dim not in ("run", "seq_class", time)]
