@@ -26,7 +26,8 @@ class SettingsHelp(griffe.Extension):
         specs = specs_by_field(getattr(importlib.import_module(cls.module.path), cls.name))
         for name, field in declared.items():
             field.value = None if specs[name].default is EMPTY else repr(specs[name].default)
-        entries = (f"{name}\n    {spec.help} Allowed: {spec.summary}.\n" for name, spec in specs.items())
+        allowed = {name: spec.summary.partition("; default: ")[0] for name, spec in specs.items()}
+        entries = (f"{name}\n    {spec.help} Allowed: {allowed[name]}.\n" for name, spec in specs.items())
         cls.docstring.value = with_parameters(cls.docstring.value, "".join(entries))
 
 

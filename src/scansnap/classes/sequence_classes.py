@@ -248,7 +248,7 @@ class SequenceClasses:
 
     @classmethod
     def syn_small(cls) -> SequenceClasses:
-        """Return Syn-Small of Figures 4 and 5: two classes with a query each, 10 common and 10 distinct tokens.
+        """Syn-Small of Figures 4 and 5: two classes with a query each, 10 common and 10 distinct tokens.
 
         Examples
         --------
@@ -259,7 +259,7 @@ class SequenceClasses:
 
     @classmethod
     def syn_medium(cls, n_queries: presets.Queries = 1) -> SequenceClasses:
-        """Return Syn-Medium of Figures 6, 11 and 12: two next tokens per query, 10 tokens common to all classes.
+        """Syn-Medium of Figures 6, 11 and 12: two next tokens per query, 10 tokens common to all classes.
 
         Parameters
         ----------
@@ -275,7 +275,7 @@ class SequenceClasses:
 
     @classmethod
     def textbook(cls) -> SequenceClasses:
-        """Return classes that meet every assumption of the theorems: one query, one common token, many unused tokens.
+        """Classes that meet every assumption of the theorems: one query, one common token, many unused tokens.
 
         Examples
         --------
@@ -286,7 +286,7 @@ class SequenceClasses:
 
     @classmethod
     def bundled_words(cls) -> SequenceClasses:
-        """Return six classes in English words: three queries with two next words each. The numbers are invented.
+        """Six classes in English words: three queries with two next words each. The numbers are invented.
 
         Examples
         --------
@@ -308,7 +308,7 @@ class SequenceClasses:
         distinct_weights: presets.DistinctWeights = None,
         unused: presets.Unused = 0,
     ) -> SequenceClasses:
-        """Return synthetic classes as in the paper.
+        """Synthetic classes as in the paper.
 
         Token ids are in the order: common to all classes, common to the classes of one query, distinct, queries,
         next tokens, unused.
@@ -350,7 +350,7 @@ class SequenceClasses:
         overlap: presets.Overlap = 0.5,
         seed: presets.Shuffle = 0,
     ) -> SequenceClasses:
-        """Return classes of one query whose context tokens have Zipf frequencies, rank^(−exponent).
+        """Classes of one query whose context tokens have Zipf frequencies, rank^(−exponent).
 
         Half of the context tokens of a class are common to all classes and half are distinct. With overlap 0 all are
         distinct, with overlap 1 all are common.

@@ -64,7 +64,7 @@ class ModelConfig:
         self.init_scale(1)
 
     def init_scale(self, vocab_size: int) -> tuple[str, float]:
-        """The kind of initial values and their scale: half-width of the uniform, std of the normal."""
+        """Return the kind of initial values and their scale: half-width of the uniform, std of the normal."""
         if self.init == "zero":
             return "zero", 0.0
         if self.init == "uniform":
@@ -79,7 +79,7 @@ class ModelConfig:
         return "normal", std
 
     def position_weights(self, length: int) -> np.ndarray:
-        """e^{bias} for the context positions, oldest first, (T − 1,)."""
+        """Return e^{bias} of the T − 1 context positions, oldest first."""
         distance = np.arange(length, 0, -1)
         if self.position_bias is None:
             return np.ones(length)
@@ -124,12 +124,10 @@ class Settings:
     optimizer_y: Optimizer = field(default_factory=Optimizer)
     optimizer_z: Optimizer = field(default_factory=Optimizer)
     record: tuple[int, ...] = setting(
-        "log:50", "Steps whose state is kept; 0 is before the first update.", accepts=_RECORD, page=None,
+        "log:50", "Steps whose state is recorded; 0 is before the first update.", accepts=_RECORD, page=None,
         parse=lambda text: text if text[:1].isalpha() else parse_numbers("record", text))  # fmt: skip
-    variables: tuple[str, ...] = setting(USUAL, "What is kept of them.", choices=SIMULATED, multiple=True, page=None)
-    dtype: str = setting(
-        "float32", "Numbers the run computes with.", choices=("float32", "float64"), page=Page("Precision")
-    )
+    variables: tuple[str, ...] = setting(USUAL, "Recorded variables.", choices=SIMULATED, multiple=True, page=None)
+    dtype: str = setting("float32", "Precision of the run.", choices=("float32", "float64"), page=Page("Precision"))
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -148,22 +146,22 @@ class Settings:
 
     @property
     def optimizers(self) -> dict[str, Optimizer]:
-        """By the name of the table."""
+        """The optimisers by table, ``y`` and ``z``."""
         return {"y": self.optimizer_y, "z": self.optimizer_z}
 
     @property
     def has_momentum(self) -> bool:
-        """Whether any of the optimisers looks at a momentum."""
+        """Whether an optimiser uses momentum."""
         return any(one.rule.momentum for one in self.optimizers.values())
 
     def refuse_idle_momentum(self, momentum: np.ndarray) -> None:
-        """A momentum of runs that no optimiser would look at is a misunderstanding."""
+        """Refuse a momentum of the runs that no optimiser uses."""
         if np.any(momentum) and not self.has_momentum:
             names = " and ".join(sorted({one.name for one in self.optimizers.values()}))
             raise InputError("momentum", float(np.max(momentum)), f"0 with {names}, which has no momentum")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, strings and lists."""
+        """Return the settings as numbers, strings and lists."""
         flat = asdict(self)
         return {k: list(v) if isinstance(v, tuple) else v for k, v in flat.items()}
 
