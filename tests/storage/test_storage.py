@@ -10,7 +10,7 @@ import pytest
 
 from refusals import refused
 from scansnap import storage
-from scansnap.storage import WriteError, claimed, discard, put, remove, replacing, sweep_up, writable
+from scansnap.storage import WriteError, check_writable, discard, put, remove, replacing, sweep_up, write_lock
 
 
 def fill(path: Path, kind: str, content: str) -> None:
@@ -150,7 +150,7 @@ if sys.argv[2] == "between renames":
             os.kill(os.getpid(), 9)
         return rename(self, to)
     patch.object(Path, "rename", dying).start()
-with storage.claimed("--out", target), storage.replacing(target) as scratch:
+with storage.write_lock("--out", target), storage.replacing(target) as scratch:
     scratch.mkdir()
     (scratch / "part").write_text("half")
     if sys.argv[2] == "while writing":
@@ -182,12 +182,12 @@ def test_scratch_folders_in_use_are_left_alone(tmp_path: Path) -> None:
 
 def test_only_one_works_towards_a_target_and_nothing_stays_of_the_claim(tmp_path: Path) -> None:
     target = tmp_path / ("n" * 250)
-    with claimed("--out", target):
-        with refused("--out"), claimed("--out", tmp_path / "." / target.name):
+    with write_lock("--out", target):
+        with refused("--out"), write_lock("--out", tmp_path / "." / target.name):
             pass
-        with claimed("--out", tmp_path / "another"):
+        with write_lock("--out", tmp_path / "another"):
             pass
-    with claimed("--out", target):
+    with write_lock("--out", target):
         pass
     assert list(tmp_path.iterdir()) == []
 
@@ -210,11 +210,11 @@ def test_a_place_that_cannot_be_written_is_refused_and_left_as_it_was(
     put(Path("file"), "x")
     Path("folder").mkdir()
     with refused("--out"):
-        writable("--out", Path(name))
+        check_writable("--out", Path(name))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder"]
 
 
 def test_a_place_that_can_be_written_is_left_as_it_was(tmp_path: Path) -> None:
-    assert writable("--out", tmp_path / "new" / "thing") == tmp_path / "new" / "thing"
-    assert writable("--out", tmp_path, folder=True) == tmp_path
+    assert check_writable("--out", tmp_path / "new" / "thing") == tmp_path / "new" / "thing"
+    assert check_writable("--out", tmp_path, folder=True) == tmp_path
     assert list(tmp_path.iterdir()) == []

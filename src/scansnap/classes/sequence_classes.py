@@ -32,7 +32,7 @@ from scansnap.checks.arrays import (
 )
 from scansnap.classes import presets, toml
 from scansnap.settings import check_arguments, settings_of
-from scansnap.storage import put, writable
+from scansnap.storage import check_writable, put
 
 
 class SequenceClasses:
@@ -453,7 +453,7 @@ class SequenceClasses:
 
     def to_toml(self, path: str | PathLike[str]) -> None:
         """Write the classes to a TOML file. `from_toml` reads back exactly the same numbers and words."""
-        put(writable("the TOML file", Path(path)), self.as_toml())
+        put(check_writable("the TOML file", Path(path)), self.as_toml())
 
     def as_toml(self, *, words: bool = True) -> str:
         """Return the classes as TOML text, with or without the words."""

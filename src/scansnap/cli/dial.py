@@ -87,7 +87,7 @@ def dial(
     from scansnap.dial.sources import DataSource, count_classes
     from scansnap.dial.study import CELLS, FILES, FULL, QUICK, run_dial, select_cells
     from scansnap.dynamics.device import pick_device
-    from scansnap.storage import claimed, writable
+    from scansnap.storage import check_writable, write_lock
     from scansnap.storage.owned import refuse_foreign, renewing
 
     if check_choice("--engine", engine, ("local", "ray")) == "local" and (address is not None or gpus):
@@ -103,12 +103,12 @@ def dial(
         if number is not None:
             check_integer(name, number, least=least, most=most)
     ratios = [check_float("ratio", each, above=0, most=1e6) for each in ratio] if ratio else None
-    writable("--out", target / CELLS, inside=True)
+    check_writable("--out", target / CELLS, inside=True)
     if not overwrite:
         refuse_foreign("--out", target, FILES, "--overwrite replaces it")
     n_jobs = jobs if jobs is not None else (os.cpu_count() or 1) if place.type == "cpu" else 8
     try:
-        with claimed("--out", target), progress_bar("% of the work") as bar, raise_during_imports():
+        with write_lock("--out", target), progress_bar("% of the work") as bar, raise_during_imports():
             study = run_dial(component, mode, optimizer, quick=quick, seeds=seeds, ratios=ratios, data=data, out=target,
                             overwrite=overwrite, device=device, jobs=min(n_jobs, len(cells)), cluster=cluster,
                             progress=bar)  # fmt: skip

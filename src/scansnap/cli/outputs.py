@@ -7,7 +7,7 @@ from itertools import count
 from pathlib import Path
 
 from scansnap.checks import InputError
-from scansnap.storage import is_stream, writable
+from scansnap.storage import check_writable, is_stream
 
 PICTURES = (".png", ".pdf", ".svg")
 REPLACE, RESUME_OR_REPLACE = "--overwrite to replace it", "--resume to continue or --overwrite to replace it"
@@ -21,7 +21,7 @@ def check_output(option: str, path: Path, *endings: str, stream: bool = False) -
     if endings and path.suffix not in endings:
         raise InputError(option, str(path), f"a name ending in {' or '.join(endings)}")
     if not is_stream(path):
-        writable(option, path, folder=path.suffix == ".zarr" and ".zarr" in endings)
+        check_writable(option, path, folder=path.suffix == ".zarr" and ".zarr" in endings)
     elif not stream:
         raise InputError(option, str(path), "the name of a file, not a device or a pipe")
 

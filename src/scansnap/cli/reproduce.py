@@ -17,7 +17,7 @@ from scansnap.cli.options import Device, Json
 from scansnap.interrupt import raise_during_imports
 from scansnap.paper.report.targets import GROUPS, READS_A_CORPUS, chosen, label, require
 from scansnap.processes import start_forkserver
-from scansnap.storage import claimed
+from scansnap.storage import write_lock
 
 if TYPE_CHECKING:
     from scansnap.claims.claim import Kind
@@ -94,7 +94,7 @@ def reproduce(
     began = time.monotonic()
     results: list[Made] = []
     stopped = False
-    with claimed("--out", target), raise_during_imports():
+    with write_lock("--out", target), raise_during_imports():
         prepare(target, todo, overwrite, against=against is not None)  # again, under the lock
         try:
             if (n := count_processes(todo, effort)) > 1:
@@ -164,7 +164,7 @@ def _only_compare(old: dict[str, Any], against: Path, names: list[str], target: 
     if (against / MANIFEST if against.is_dir() else against).samefile(target / MANIFEST):
         raise InputError("--against", str(against), "the manifest of another folder than --out", "or name TARGETS")
     prepare(target, [], against=True)
-    with claimed("--out", target):
+    with write_lock("--out", target):
         changes = _compare(old, against, names, target)
         report = target / REPORT
         if report.is_file():

@@ -18,7 +18,7 @@ from scansnap.dial.rate_matching import MOST_OFF, StudySettings
 from scansnap.dial.sources import parse_source
 from scansnap.dial.verdicts import judge
 from scansnap.progress import Progress
-from scansnap.storage import writable
+from scansnap.storage import check_writable
 from scansnap.storage.json_text import to_json
 from scansnap.storage.owned import refuse_foreign, renewing
 from scansnap.storage.versions import decisive_versions, refuse_other_versions
@@ -223,7 +223,7 @@ def run_dial(
         settings = replace(settings, seeds=check_integer("seeds", seeds, least=2, most=1000))
     cells = select_cells(components, modes, optimizers, quick=quick, data=parse_source(data).name)
     jobs = check_integer("jobs", jobs, least=1, most=256)
-    folder = None if out is None else writable("out", Path(out) / CELLS, inside=True)
+    folder = None if out is None else check_writable("out", Path(out) / CELLS, inside=True)
     results = {} if folder is None or overwrite else _finished(folder, cells, settings)
     costs = {same_runs(cell): cost(cell, settings) for cell in cells}
 

@@ -32,7 +32,7 @@ from scansnap.results.trajectory import load
 from scansnap.runs import SHARED, Runs, grid, run_fields
 from scansnap.sampling.sampler import Sampler
 from scansnap.settings import settings_of
-from scansnap.storage import claimed, writable
+from scansnap.storage import check_writable, write_lock
 
 _OPEN = ("init", "variables", *run_fields())  # None is as if left out
 
@@ -154,7 +154,7 @@ def simulate(
         data = loop.dataset()
     else:
         checkpoint = RunCheckpoint(_place(Path(save_to)), loop.fingerprint)
-        with claimed("save_to", Path(save_to)):
+        with write_lock("save_to", Path(save_to)):
             finished = _prepare(Path(save_to), checkpoint, resume=resume, overwrite=overwrite)
             if finished is not None:
                 return finished
@@ -205,8 +205,8 @@ def _place(target: Path) -> Path:
     """Refused before the work, and nothing made on the way, where result or checkpoints could not be written."""
     if target.suffix not in (".zarr", ".nc"):
         raise InputError("save_to", str(target), "a name ending in .zarr or .nc")
-    writable("save_to", target, folder=target.suffix == ".zarr")
-    writable("save_to", RunCheckpoint(target, "").folder, folder=True)
+    check_writable("save_to", target, folder=target.suffix == ".zarr")
+    check_writable("save_to", RunCheckpoint(target, "").folder, folder=True)
     return target
 
 

@@ -90,7 +90,7 @@ class Bucket:
         with self._asking():
             return bool(self._system.exists(self._root))
 
-    def refuse_unwritable(self, field: str) -> None:
+    def check_writable(self, field: str) -> None:
         probe = f"{self._root}/.scansnap-probe"
         try:
             with self._asking():

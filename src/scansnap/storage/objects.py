@@ -21,7 +21,7 @@ from typing import IO, Any, Protocol, TypeVar
 
 from scansnap.checks import InputError
 from scansnap.storage.scratch import sweep_up
-from scansnap.storage.targets import writable
+from scansnap.storage.targets import check_writable
 from scansnap.storage.writing import replacing, sync
 
 Entry = list[Any]  # size in bytes, SHA-256 in hexadecimal
@@ -40,7 +40,7 @@ class Objects(Protocol):
     def exists(self) -> bool:
         """Whether there is anything."""
 
-    def refuse_unwritable(self, field: str) -> None:
+    def check_writable(self, field: str) -> None:
         """InputError, before the work, if nothing could be written there; nothing is changed."""
 
     def get(self, name: str) -> bytes:
@@ -158,8 +158,8 @@ class Folder:
     def exists(self) -> bool:
         return os.path.exists(self.path)  # False, too, for a name that is too long
 
-    def refuse_unwritable(self, field: str) -> None:
-        writable(field, self.path, folder=True)
+    def check_writable(self, field: str) -> None:
+        check_writable(field, self.path, folder=True)
 
     def get(self, name: str) -> bytes:
         return _read(_Inside(self.path)(name))

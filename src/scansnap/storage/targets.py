@@ -1,4 +1,4 @@
-"""Places that are to be written: whether one can be, and that only one process works towards it."""
+"""Check that a target can be written, and lock it so that only one process writes it."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from scansnap.checks import InputError
 from scansnap.storage.scratch import MARK, fcntl, own_folder
 from scansnap.storage.writing import WriteError
 
-_claims: set[int] = set()  # open files that hold the locks
+_locks: set[int] = set()  # open files that hold the locks
 
 
-def _forget() -> None:
-    """In a child of this process: its copies of the files would hold the locks when we are killed and it lives on."""
-    while _claims:
-        os.close(_claims.pop())
+def _close_in_child() -> None:
+    """Close the lock files in a forked child, whose copies would hold the locks after its parent ends."""
+    while _locks:
+        os.close(_locks.pop())
 
 
 if fcntl is not None:
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(after_in_child=_close_in_child)
 
 
-def writable(field: str, target: Path, *, folder: bool = False, inside: bool = False) -> Path:
-    """``target`` if a file (or folder) could be written there; refused before the work, and nothing is changed.
+def check_writable(field: str, target: Path, *, folder: bool = False, inside: bool = False) -> Path:
+    """Return ``target`` if a file (or folder) can be written there, else raise InputError. Changes nothing.
 
-    With ``inside`` it is a folder that is not replaced but takes files, and may be there already.
+    With ``inside`` it is a folder that receives files and may exist.
     """
     folder = folder or inside
     allowed = "the name of a folder" if folder else "the name of a file"
@@ -58,13 +58,13 @@ def writable(field: str, target: Path, *, folder: bool = False, inside: bool = F
 
 
 @contextmanager
-def claimed(field: str, target: Path) -> Iterator[None]:
-    """Only one process works towards ``target``, a second is refused; the claim ends with the process, however.
+def write_lock(field: str, target: Path) -> Iterator[None]:
+    """Lock ``target`` so that a second process is refused. The lock ends with the process, also if it is killed.
 
-    Folders made for it go again when nothing was put into them.
+    Creates missing parent folders, and deletes those that stay empty.
     """
     place = target.resolve()
-    made = [folder for folder in place.parents if not folder.exists()]
+    created = [folder for folder in place.parents if not folder.exists()]
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -73,24 +73,24 @@ def claimed(field: str, target: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            _drop(made)
+            _delete_empty(created)
         return
     # a name of fixed length: the target's may be as long as the disk allows
     lock = place.parent / f"{MARK}{hashlib.sha256(place.name.encode()).hexdigest()[:16]}.lock"
     handle = _lock(field, target, lock)
-    _claims.add(handle)
+    _locks.add(handle)
     try:
         yield
     finally:
-        if handle in _claims:  # not in a child, which has none
-            _claims.remove(handle)
+        if handle in _locks:  # not in a child, which has none
+            _locks.remove(handle)
             lock.unlink(missing_ok=True)  # while it is held: whoever waits on the old file sees that it is gone
             os.close(handle)
-            _drop(made)
+            _delete_empty(created)
 
 
-def _drop(folders: list[Path]) -> None:
-    """Folders that are empty, from the inmost on."""
+def _delete_empty(folders: list[Path]) -> None:
+    """Delete those folders that are empty; the innermost comes first."""
     for folder in folders:
         with suppress(OSError):
             folder.rmdir()

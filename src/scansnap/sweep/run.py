@@ -13,7 +13,7 @@ from scansnap.checks.memory import format_bytes, parse_memory
 from scansnap.cluster import Cluster, import_ray
 from scansnap.dynamics.device import pick_device
 from scansnap.progress import Progress
-from scansnap.storage import claimed
+from scansnap.storage import write_lock
 from scansnap.storage.objects import Folder, Objects, place_of
 from scansnap.sweep import backends
 from scansnap.sweep.config import Sweep
@@ -75,7 +75,7 @@ def prepare(
     resumed = resume and exists
     _check_free(place, exists, resume or overwrite)
     if not resumed:
-        place.refuse_unwritable("--out")
+        place.check_writable("--out")
     if resumed:
         plan = stored_plan(place, sweep)
         if memory is not None and parse_memory(memory) != plan.memory:
@@ -128,7 +128,7 @@ def run(
     store = ready.store
     with ExitStack() as stack:
         if isinstance(store.place, Folder):  # refuses a second command; the results do not depend on it
-            stack.enter_context(claimed("--out", store.place.path))
+            stack.enter_context(write_lock("--out", store.place.path))
         if not ready.resumed:
             if cluster is not None:  # refuses before anything is written
                 stack.enter_context(cluster.connected(max(ready.group_bytes)))

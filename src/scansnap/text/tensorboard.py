@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from scansnap.checks.extras import lacking
-from scansnap.storage import WriteError, writable
+from scansnap.storage import WriteError, check_writable
 
 
 def check_event_folder(folder: Path) -> Path:
     """The folder, if event files can be written there; nothing is created yet."""
     _summary_writer(folder)
-    return writable("tensorboard", folder, inside=True)
+    return check_writable("tensorboard", folder, inside=True)
 
 
 class EventWriter:

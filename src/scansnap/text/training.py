@@ -26,7 +26,7 @@ from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.corpus.windows import Windows
 from scansnap.interrupt import DelayedInterrupt, Interrupted
 from scansnap.progress import Progress
-from scansnap.storage import claimed, writable
+from scansnap.storage import check_writable, write_lock
 from scansnap.storage.versions import decisive_versions, refuse_other_versions
 from scansnap.text.distributed import DividedUpdate, PeerLost, World, check_divisible
 from scansnap.text.evaluation import perplexity
@@ -106,8 +106,8 @@ def train(
         check_event_folder(Path(settings.tensorboard))
     if settings.checkpoint is None:
         return loop.run(resume=False)
-    path = writable("checkpoint", Path(settings.checkpoint))
-    with claimed("checkpoint", path):
+    path = check_writable("checkpoint", Path(settings.checkpoint))
+    with write_lock("checkpoint", path):
         if path.exists() and not (settings.resume or settings.overwrite):
             message = f"{path} exists; pass resume=True to continue it or overwrite=True to replace it"
             raise InputError.conflict("checkpoint", message, str(path))

@@ -19,7 +19,7 @@ from scansnap.paper.report.targets import IN_WORDS, find
 from scansnap.paper.shared.run_cache import discard_runs
 from scansnap.plots.style import FILES_ONLY, HEADLINE, add_note, hold, render, settle
 from scansnap.progress import Progress
-from scansnap.storage import put, writable
+from scansnap.storage import check_writable, put
 
 REPORT = "report.html"
 EXPLORER = "explorer.html"  # where the links of the report lead
@@ -133,7 +133,7 @@ def files_of(name: str) -> tuple[str, ...]:
 
 def prepare(out: Path, names: Sequence[str], overwrite: bool = False, against: bool = False) -> None:
     """Refuse, before any work, files that cannot be written or that another program wrote."""
-    writable("--out", out, inside=True)
+    check_writable("--out", out, inside=True)
     manifest = read_manifest(out)
     own_files = {*manifest[ANNOUNCED], *(file for entry in manifest["targets"].values() for file in entry["files"])}
     wanted = (

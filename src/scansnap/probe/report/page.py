@@ -18,7 +18,7 @@ from scansnap.probe.findings import add_findings
 from scansnap.probe.report.curves import FINE, LogStepAxis, QuantityCurves, compute_curves, loss_of, path, values_of
 from scansnap.probe.report.heads import WORDS, HeadSummary, counts, heads_of, make_example, most_scanning, step_words
 from scansnap.probe.schema import VARIABLES
-from scansnap.storage import WriteError, put, writable
+from scansnap.storage import WriteError, check_writable, put
 
 PACKAGE = "scansnap.probe.report"
 EXAMPLES = 5
@@ -28,7 +28,7 @@ def report(data: xr.Dataset, target: str | PathLike[str]) -> Path:
     """Write the report, whole or not at all."""
     if not isinstance(target, str | PathLike) or not fspath(target):
         raise InputError("the report's path", target, "the path of a file")
-    where = writable("the report's path", Path(fspath(target)))
+    where = check_writable("the report's path", Path(fspath(target)))
     text = page(data)
     try:
         put(where, text)

@@ -30,7 +30,7 @@ from scansnap.probe.store.measurements import FIRST, LAST, MeasurementLayout, Me
 from scansnap.results import pieces
 from scansnap.results.pieces import Entry, Index, Store, free_name, template_of
 from scansnap.results.trajectory import PROBED, versions
-from scansnap.storage import claimed, replacing, sweep_up, writable
+from scansnap.storage import check_writable, replacing, sweep_up, write_lock
 from scansnap.storage.objects import Folder
 from scansnap.storage.work_cache import WorkCache
 
@@ -51,7 +51,7 @@ def open_measurements(
     target = Path(out)
     if target.suffix != ".zarr":
         raise InputError(_FIELD, str(target), "a path ending in .zarr, or None to keep measurements in memory")
-    writable(_FIELD, target, folder=True)
+    check_writable(_FIELD, target, folder=True)
     return MeasurementFile(target, attrs, tokens, words, overwrite)
 
 
@@ -75,22 +75,22 @@ class MeasurementFile(Measurements):
         self.template_layout: tuple[MeasurementLayout, bool] | None = (
             None  # of the template on disk, if this process wrote it
         )
-        self.release = self._claim()
+        self.release = self._lock()
         try:
             self._open()
         except BaseException:
             self.release()
             raise
 
-    def _claim(self) -> weakref.finalize:
+    def _lock(self) -> weakref.finalize:
         path = self.target.resolve()
         earlier = _writers.get(path)
         if earlier is not None:  # a notebook cell that runs again
             earlier.release()
-        claim = ExitStack()
-        claim.enter_context(claimed(_FIELD, self.target))
+        lock = ExitStack()
+        lock.enter_context(write_lock(_FIELD, self.target))
         _writers[path] = self
-        return weakref.finalize(self, _release, claim, os.getpid())
+        return weakref.finalize(self, _release, lock, os.getpid())
 
     def _open(self) -> None:
         if not os.path.lexists(self.target):
@@ -234,9 +234,9 @@ class MeasurementFile(Measurements):
         folder.remove(folder.sizes().keys() - index.entries().keys() - {pieces.INDEX})
 
 
-def _release(claim: ExitStack, process: int) -> None:
-    if os.getpid() == process:  # a forked child must not release the claim
-        claim.close()
+def _release(lock: ExitStack, process: int) -> None:
+    if os.getpid() == process:  # a forked child must not release the lock
+        lock.close()
 
 
 def _read_layout(index: Index) -> tuple[MeasurementLayout, np.ndarray | None]:
