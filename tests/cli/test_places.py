@@ -280,7 +280,7 @@ def test_what_a_killed_reproduction_left_is_its_own(work, monkeypatch, tmp_path)
         raise MemoryError("stands for whatever ends a process")
 
     with monkeypatch.context() as patch:
-        patch.setattr(make, "enter", killed)
+        patch.setattr(make, "add_entry", killed)
         assert work("reproduce", "fig3", "--quick", "--device", "cpu", "--out", "x")[0] == 1
     assert (tmp_path / "x" / "fig3.png").exists()
     assert work("reproduce", "fig3", "--quick", "--device", "cpu", "--out", "x")[0] == 0
