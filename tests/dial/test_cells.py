@@ -162,11 +162,11 @@ def test_own_files_are_renewed_and_changed_ones_refused(scansnap, tmp_path, comp
 
 def test_one_stopped_between_two_files_goes_on(scansnap, tmp_path, monkeypatch, computed) -> None:
     """The table knows of files before they are there, and of those that they replace."""
-    from scansnap.storage import owned
+    from scansnap.storage import tracked
 
     other = [word if word != "yz" else "norm" for word in COMMAND]
     assert scansnap(*other, "--out", "dial")[0] == 0
-    put, times = owned.put, []
+    put, times = tracked.put, []
 
     def stops(target: Path, content: Any) -> None:
         if target.name.startswith("dial."):
@@ -176,7 +176,7 @@ def test_one_stopped_between_two_files_goes_on(scansnap, tmp_path, monkeypatch, 
         put(target, content)
 
     with monkeypatch.context() as patch:
-        patch.setattr(owned, "put", stops)
+        patch.setattr(tracked, "put", stops)
         assert scansnap(*COMMAND, "--out", "dial")[0] == 130
     assert scansnap(*COMMAND, "--out", "dial")[0] == 0
     assert scansnap(*COMMAND, "--out", "whole")[0] == 0

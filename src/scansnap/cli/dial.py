@@ -88,7 +88,7 @@ def dial(
     from scansnap.dial.study import CELLS, FILES, FULL, QUICK, run_dial, select_cells
     from scansnap.dynamics.device import pick_device
     from scansnap.storage import check_writable, write_lock
-    from scansnap.storage.owned import refuse_foreign, renewing
+    from scansnap.storage.tracked import refuse_untracked, replacing_tracked
 
     if check_choice("--engine", engine, ("local", "ray")) == "local" and (address is not None or gpus):
         raise InputError("--engine", engine, "ray when --address or --gpus-per-group is given")
@@ -105,7 +105,7 @@ def dial(
     ratios = [check_float("ratio", each, above=0, most=1e6) for each in ratio] if ratio else None
     check_writable("--out", target / CELLS, inside=True)
     if not overwrite:
-        refuse_foreign("--out", target, FILES, "--overwrite replaces it")
+        refuse_untracked("--out", target, FILES, "--overwrite replaces it")
     n_jobs = jobs if jobs is not None else (os.cpu_count() or 1) if place.type == "cpu" else 8
     try:
         with write_lock("--out", target), progress_bar("% of the work") as bar, raise_during_imports():
@@ -113,7 +113,7 @@ def dial(
                             overwrite=overwrite, device=device, jobs=min(n_jobs, len(cells)), cluster=cluster,
                             progress=bar)  # fmt: skip
             study.save(target, overwrite=overwrite)
-            with renewing("--out", target) as scratch:
+            with replacing_tracked("--out", target) as scratch:
                 _draw(study, scratch)
     except CellsFailed as error:
         err.print(f"Error: {error}. Finished cells are in {target}: the same command computes the rest.", markup=False)

@@ -20,7 +20,7 @@ from scansnap.dial.verdicts import judge
 from scansnap.progress import Progress
 from scansnap.storage import check_writable
 from scansnap.storage.json_text import to_json
-from scansnap.storage.owned import refuse_foreign, renewing
+from scansnap.storage.tracked import refuse_untracked, replacing_tracked
 from scansnap.storage.versions import decisive_versions, refuse_other_versions
 from scansnap.storage.work_cache import WorkCache
 
@@ -138,8 +138,8 @@ class AblationStudy:
             "dial.json": f"{content}\n",
         }
         if not overwrite:
-            refuse_foreign("folder", folder, contents)
-        with renewing("folder", folder) as scratch:
+            refuse_untracked("folder", folder, contents)
+        with replacing_tracked("folder", folder) as scratch:
             for name, text in contents.items():
                 (scratch / name).write_bytes(text.encode())
 

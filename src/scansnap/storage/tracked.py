@@ -1,6 +1,6 @@
-"""Files that a command puts into a folder with other people's files in it: only its own are replaced.
+"""Replace tracked files in a folder and leave all others alone.
 
-They are those that the folder's ``checksums.json`` lists, as long as they are what was written.
+A file is tracked while ``checksums.json`` in the folder lists it and its content is unchanged.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from scansnap.storage.scratch import own_folder
 from scansnap.storage.writing import put
 
 
-def refuse_foreign(field: str, folder: Path, names: Iterable[str], remedy: str = "overwrite replaces it") -> None:
-    """Refuse files and folders in the way that `renewing` did not put there, or that were changed since."""
+def refuse_untracked(field: str, folder: Path, names: Iterable[str], remedy: str = "overwrite replaces it") -> None:
+    """Refuse existing files and folders of these names that are not tracked or have changed."""
     table = _table(field, folder)
     for name in names:
         known = [entries[name] for entries in (table.files, table.before) if name in entries]
@@ -31,18 +31,20 @@ def refuse_foreign(field: str, folder: Path, names: Iterable[str], remedy: str =
 
 
 @contextmanager
-def renewing(field: str, folder: Path) -> Iterator[Path]:
-    """A scratch folder, whose files take the place of those of the same names in ``folder``, one by one."""
+def replacing_tracked(field: str, folder: Path) -> Iterator[Path]:
+    """Yield a scratch folder; at the end its files replace those of the same names in ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
     with own_folder(folder) as scratch:
         yield scratch
         try:
             old = _table(field, folder).files
-        except Damaged:  # to be replaced: whoever minds has refused it before
+        except Damaged:  # it is replaced; refuse_untracked has refused it where that matters
             old = {}
         new = of_files(scratch, files_in(scratch))
         before = {name: entry for name, entry in old.items() if name in new and entry != new[name]}
-        put(folder / NAME, ChecksumTable({**old, **new}, before).to_json())  # one may be killed amid the next lines
+        put(
+            folder / NAME, ChecksumTable({**old, **new}, before).to_json()
+        )  # valid if the process is killed in the next lines
         for name in new:
             put(folder / name, (scratch / name).read_bytes())
         put(folder / NAME, ChecksumTable({**old, **new}).to_json())
