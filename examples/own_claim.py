@@ -1,4 +1,4 @@
-"""A claim of one's own, judged like the paper's: the loss never rises. And a control: steps that are far too large."""
+"""Your own claim, judged like the paper's: the loss never rises. The control uses far too large steps."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ DOWNHILL = ss.Statement("downhill", "Own claim", "the loss never rises: every mo
 
 
 def downhill(evidence: ss.Evidence) -> ss.Claim:
-    """Holds if no loss is above an earlier one, to a millionth of all that is learnt."""
+    """Holds if no loss exceeds an earlier one by more than a millionth of the total decrease."""
     if evidence.loss is None:
         return DOWNHILL.not_applicable("the trajectory holds no loss")
     above = evidence.loss - np.minimum.accumulate(evidence.loss)

@@ -1,4 +1,4 @@
-"""Data of one's own as a sampler: tokens walk round a ring with a stumble now and then; every position is a query.
+"""Your own data as a sampler: tokens walk round a ring and sometimes repeat; every position is a query.
 
 Run it: python examples/own_data.py
 """
@@ -12,7 +12,7 @@ from scansnap.sampling.sampler import draw, even
 
 
 class NoisyRing:
-    """Three tokens; each is followed by the next one with probability 0.9, else by itself."""
+    """Three tokens; each is followed by the next with probability 0.9, else by itself."""
 
     vocab_size = 3
 

@@ -1,4 +1,4 @@
-"""A module of one's own on the same data, rates, optimisers and seeds: here the YZ model itself, by autograd.
+"""Your own module on the same data, rates, optimisers and seeds: here the YZ model itself, by autograd.
 
 Run it: python examples/own_module.py
 """

@@ -1,4 +1,4 @@
-"""A norm of one's own: L4, f = v/‖v‖₄, in SGD and in the T → ∞ flow, which SGD tends to in proportion to its rate.
+"""Your own norm: L4, f = v/‖v‖₄, in SGD and in the T → ∞ flow, which SGD tends to in proportion to its rate.
 
 Run it: python examples/own_norm.py
 """

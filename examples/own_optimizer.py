@@ -1,4 +1,4 @@
-"""An optimiser of one's own: Lion (Chen et al., 2023), the sign of an average that looks one step ahead.
+"""Your own optimiser: Lion (Chen et al., 2023), the sign of an interpolated average of gradients.
 
 Run it: python examples/own_optimizer.py
 """

@@ -25,7 +25,7 @@ class Model(nn.Module):
 
 
 def load(path):
-    """What --loader names: the model of one checkpoint. For folders of transformers nothing is needed."""
+    """The function that --loader names: loads the model of a checkpoint. Folders of transformers need none."""
     model = Model()
     model.load_state_dict(torch.load(path, weights_only=True))
     return model
@@ -35,7 +35,7 @@ if __name__ == "__main__":
     torch.manual_seed(0)
     model, run = Model(), Path("run")
     run.mkdir(exist_ok=True)
-    for step in (0, 10, 100, 1000):  # as a training might leave them, with one by mistake twice
+    for step in (0, 10, 100, 1000):  # as a training saves them
         torch.save(model.state_dict(), run / f"step_{step}.pt")
         with torch.no_grad():
             model.attention.in_proj_weight.mul_(1.5 if step < 100 else 1.0)

@@ -1,4 +1,4 @@
-"""A probe in a Hugging Face Trainer: one callback. Any model of transformers does; this one is tiny and from scratch.
+"""A probe in a Hugging Face Trainer: one callback. Any model of transformers works; this one is tiny and untrained.
 
 Run it: python examples/probe_trainer.py; it writes probe.zarr.
 """

@@ -26,8 +26,8 @@ def snap(classes: ss.SequenceClasses) -> float:
 def shares() -> tuple[np.ndarray, float, int]:
     """f of textbook's distinct tokens in its first class, ρ, and the token that has most."""
     f = TEXTBOOK.p_context[0] / np.linalg.norm(TEXTBOOK.p_context[0])
-    own = TEXTBOOK.distinct(0)
-    return f[own], float(1 - (f[own] ** 2).sum()), int(own[np.argmax(f[own])])
+    distinct = TEXTBOOK.distinct(0)
+    return f[distinct], float(1 - (f[distinct] ** 2).sum()), int(distinct[np.argmax(f[distinct])])
 
 
 def drive() -> None:
@@ -42,17 +42,17 @@ def memory() -> None:
     t = TIMES * snap(TEXTBOOK)
     sizes = {"eta_y": ETA_Y, "n_classes": K, "vocab_size": M}
     gap = theory.u(t / K, eta_y=ETA_Y, vocab_size=M)
-    clock = theory.frozen_decoder(t, **sizes, overlap=rho).x
+    x = theory.frozen_decoder(t, **sizes, overlap=rho).x
     print("2. z of the dominant token, predicted over the flow's, at t/t₀ =", *(f"{x:g}" for x in TIMES))
     for ratio in (1000, 45, 1):
         rates = sizes | {"eta_z": ETA_Y / ratio}
         z = ss.flow(TEXTBOOK, ETA_Y, ETA_Y / ratio, t, variables=("z",), rtol=1e-10).z.values[:, 0, top]
-        place = int(np.argmax(f))
+        index = int(np.argmax(f))
         rows = {
-            "leading": theory.memory_tokens(gap, **rates, f_distinct=f).z[:, place],
-            "exact": theory.memory_tokens(clock, **rates, f_distinct=f, form="exact").z[:, place],
-            "exact, without v̄": theory.memory_gain(clock, **rates, overlap=rho, f=f[place], form="exact"),
-            "drive alone, exact": f[place] ** 2 * theory.growth_drive(t, **rates, overlap=rho, form="exact"),
+            "leading": theory.memory_tokens(gap, **rates, f_distinct=f).z[:, index],
+            "exact": theory.memory_tokens(x, **rates, f_distinct=f, form="exact").z[:, index],
+            "exact, without v̄": theory.memory_gain(x, **rates, overlap=rho, f=f[index], form="exact"),
+            "drive alone, exact": f[index] ** 2 * theory.growth_drive(t, **rates, overlap=rho, form="exact"),
         }
         for name, predicted in rows.items():
             print(f"   ratio {ratio:<5d} {name:20s}", *(f"{x:.4f}" for x in predicted / z))
@@ -61,9 +61,9 @@ def memory() -> None:
 def apart(classes: ss.SequenceClasses, ratio: float, until: float = 100) -> tuple[np.ndarray, np.ndarray]:
     """Largest difference of response and flow over the largest z, and its estimate, from 0.1 t₀ on; (t,) each."""
     t = snap(classes) * np.geomspace(0.1, until, 1 + round(10 * np.log10(until / 0.1)))
-    found = ss.response(classes, ETA_Y, ETA_Y / ratio, t, **TIGHT, variables=["z"])
+    linear = ss.response(classes, ETA_Y, ETA_Y / ratio, t, **TIGHT, variables=["z"])
     z = ss.flow(classes, ETA_Y, ETA_Y / ratio, t, **TIGHT, variables=["z"]).z.values
-    return np.abs(found.z.values - z).max((1, 2)) / np.abs(z).max((1, 2)), found.error.max("query").values
+    return np.abs(linear.z.values - z).max((1, 2)) / np.abs(z).max((1, 2)), linear.error.max("query").values
 
 
 def response() -> None:
@@ -72,9 +72,9 @@ def response() -> None:
     )
     for ratio in (1000, 45, 1):
         error, estimate = apart(TEXTBOOK, ratio)
-        seen = error > 1e-9
-        print(f"   ratio {ratio:<5d} {error[-1]:.1e}, estimated {(estimate / error)[seen].min():.2f} to "
-              f"{(estimate / error)[seen].max():.2f} times what it is")  # fmt: skip
+        known = error > 1e-9
+        print(f"   ratio {ratio:<5d} {error[-1]:.1e}, estimated {(estimate / error)[known].min():.2f} to "
+              f"{(estimate / error)[known].max():.2f} times what it is")  # fmt: skip
     medium = ss.SequenceClasses.syn_medium(3)
     first, second = (apart(medium, ratio, until=10)[0][-1] for ratio in (500, 5000))
     print(f"   Syn-Medium(3): falls by {first / second:.0f} from ratio 500 to 5000 (10 t₀)")
@@ -82,9 +82,9 @@ def response() -> None:
         error, estimate = apart(medium, ratio)
         times = (estimate / error)[(error > 1e-9) & (estimate < 0.5)]
         print(f"   Syn-Medium(3), ratio {ratio:<5d} estimated {times.min():.2f} to {times.max():.2f} times what it is")
-    one = ss.SequenceClasses.syn_medium(1)
-    until = ss.response(one, ETA_Y, ETA_Y / 2, snap(one) * np.geomspace(0.1, 100, 31)).attrs["trusted_until"]
-    print(f"   Syn-Medium(1), ratio 2: trusted until {until / snap(one):.1f} t₀")
+    classes = ss.SequenceClasses.syn_medium(1)
+    until = ss.response(classes, ETA_Y, ETA_Y / 2, snap(classes) * np.geomspace(0.1, 100, 31)).attrs["trusted_until"]
+    print(f"   Syn-Medium(1), ratio 2: trusted until {until / snap(classes):.1f} t₀")
     small = simple(2, 44)
     t = TIMES * snap(small)
     rates = {"eta_y": ETA_Y, "n_classes": 2, "vocab_size": 44}
@@ -122,14 +122,14 @@ def late() -> None:
         path = theory.late_overlap(grid, n_classes=k, overlap=start)
         held = -np.gradient(np.log(path), grid)
         for gap in gaps:
-            at, here = np.interp(np.log(gap), u, slope), np.interp(np.log(gap), u, rho)
-            law, first = np.interp(-here, -path, held), theory.late_exponent(here, n_classes=k)
-            print(f"   {name}, ratio {ratio:g}, gap {gap}: ρ = {here:.3f}; {at:.3f}, {law:.3f}, {first:.3f}; "
-                  f"{at / (4 * (k - 1) * here):.2f} of 4(K − 1)ρ")  # fmt: skip
+            at, window = np.interp(np.log(gap), u, slope), np.interp(np.log(gap), u, rho)
+            law, first = np.interp(-window, -path, held), theory.late_exponent(window, n_classes=k)
+            print(f"   {name}, ratio {ratio:g}, gap {gap}: ρ = {window:.3f}; {at:.3f}, {law:.3f}, {first:.3f}; "
+                  f"{at / (4 * (k - 1) * window):.2f} of 4(K − 1)ρ")  # fmt: skip
         for level in (0.24, 0.1):
             if rho[-1] < level < rho[0]:
-                both = (np.interp(-level, -rho, values) for values in (slope, slope_z))
-                print(f"   {name}, where ρ = {level}: −d ln ρ/d ln u, −dz_c/d ln u =", *(f"{x:.2f}" for x in both))
+                pair = (np.interp(-level, -rho, values) for values in (slope, slope_z))
+                print(f"   {name}, where ρ = {level}: −d ln ρ/d ln u, −dz_c/d ln u =", *(f"{x:.2f}" for x in pair))
 
 
 PARTS = {"drive": drive, "memory": memory, "response": response, "late": late}

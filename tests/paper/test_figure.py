@@ -21,10 +21,10 @@ def finding(agree, of, undecided=0, **more):
     ],
 )  # fmt: skip
 def test_verdict(agree, of, undecided, verdict):
-    found = finding(agree, of, undecided)
-    assert found.verdict == verdict
-    assert found.verdict in VERDICTS
-    assert found.disagree == of - agree - undecided
+    result = finding(agree, of, undecided)
+    assert result.verdict == verdict
+    assert result.verdict in VERDICTS
+    assert result.disagree == of - agree - undecided
 
 
 def test_the_count_is_always_said():
@@ -40,8 +40,8 @@ def test_counts_must_add_up(agree, of, undecided):
 
 
 def test_a_comparison_is_counted_with_what_would_decide_it():
-    found = compare([[1.0, 1.1, 0.9], [1.0, -1.0, 1.5], [1.0, 1.1, float("nan")], [-1.0, -1.1, -0.9]])
-    rises = Finding.compared("It rises", "Figure 6", found, "rises", "curves", "Some.")
+    result = compare([[1.0, 1.1, 0.9], [1.0, -1.0, 1.5], [1.0, 1.1, float("nan")], [-1.0, -1.1, -0.9]])
+    rises = Finding.compared("It rises", "Figure 6", result, "rises", "curves", "Some.")
     assert (rises.agree, rises.of, rises.undecided, rises.disagree, rises.kind) == (1, 4, 1, 2, "measured")
     assert rises.detail.startswith("Some. About ")
     one_seed = Finding.compared("It rises", "Figure 6", compare([[1.0], [2.0]]), "rises", "curves")
@@ -50,9 +50,9 @@ def test_a_comparison_is_counted_with_what_would_decide_it():
 
 
 def test_totals_keep_what_is_no_evidence_apart():
-    found = [finding(3, 3), finding(3, 3), finding(0, 3, 3), finding(2, 2, kind="formula"),
+    result = [finding(3, 3), finding(3, 3), finding(0, 3, 3), finding(2, 2, kind="formula"),
              finding(0, 2, kind="formula"), finding(1, 1, kind="identity")]  # fmt: skip
-    counted = totals(found)
+    counted = totals(result)
     assert counted == {
         "formula": {"agrees": 1, "disagrees": 1},
         "identity": {"agrees": 1},
@@ -61,9 +61,9 @@ def test_totals_keep_what_is_no_evidence_apart():
     measured, apart = describe_totals(counted)
     assert measured == "measured: 2 agree, 1 undecided, of 3 statements"
     assert apart.endswith("2 formulas (1 agrees, 1 disagrees); 1 identity (1 agrees)")
-    assert describe_totals(totals(found[:3])) == [measured]
+    assert describe_totals(totals(result[:3])) == [measured]
     followers = [finding(3, 3, kind="dependent"), finding(1, 1, kind="proof step")]
-    lines = describe_totals(totals([*found[:3], *followers]))
+    lines = describe_totals(totals([*result[:3], *followers]))
     assert lines[0] == measured  # what follows from a statement does not count as another one
     assert [line[-15:] for line in lines[1:]] == ["of 1 statements", " 1 agrees, of 1"]
     assert describe_totals(totals([])) == []

@@ -139,10 +139,10 @@ def _check(file: Path | None, kind: str, as_json: bool) -> int:
     from scansnap.text import model_files
 
     def store(path: Path) -> CheckedFiles:
-        place = place_of(path)
-        found = checksums.check("the store", place)
-        read_attributes(place, "the store")
-        return found
+        storage = place_of(path)
+        files = checksums.check("the store", storage)
+        read_attributes(storage, "the store")
+        return files
 
     checks = {"trajectory": trajectory.check, "probe": trajectory.check, "sweep": store,
               "unfinished run": lambda path: checkpoint.read(path).files, "text model": model_files.check}  # fmt: skip
@@ -152,7 +152,7 @@ def _check(file: Path | None, kind: str, as_json: bool) -> int:
         )
     shown = str(place_of(file))  # an address is not a Path
     try:
-        found = checks[kind](file)
+        result = checks[kind](file)
     except Damaged as damage:
         if as_json:
             print_json({"file": shown, "kind": kind, "whole": False, "part": damage.part, "problem": damage.problem})
@@ -160,11 +160,11 @@ def _check(file: Path | None, kind: str, as_json: bool) -> int:
             err.print(f"{shown} is damaged: {damage.part} {damage.problem}.", markup=False, soft_wrap=True)
         return 1
     if as_json:
-        print_json({"file": shown, "kind": kind, "whole": True, "files": found.files, "bytes": found.bytes})
+        print_json({"file": shown, "kind": kind, "whole": True, "files": result.files, "bytes": result.bytes})
     else:
-        files = "1 file" if found.files == 1 else f"{found.files:,} files"
+        files = "1 file" if result.files == 1 else f"{result.files:,} files"
         out.print(
-            f"{shown} ({kind}) is intact: {files}, {found.bytes:,} bytes, all match their checksums", markup=False
+            f"{shown} ({kind}) is intact: {files}, {result.bytes:,} bytes, all match their checksums", markup=False
         )
     return 0
 
@@ -199,10 +199,10 @@ def _sweep(path: Path, as_json: bool) -> int:
     from scansnap.sweep.plan import SweepPlan
     from scansnap.sweep.store import read_attributes
 
-    place = place_of(path)
-    attrs = read_attributes(place, "the store")
+    storage = place_of(path)
+    attrs = read_attributes(storage, "the store")
     plan = SweepPlan.from_json(attrs["plan"])
-    names = list(place.sizes())
+    names = list(storage.sizes())
     done = sum(len(marked_groups(names, f"classes-{s}.zarr/")) for s in range(len(plan.sizes)))
     complete = COMPLETE in names
     facts = {
@@ -211,7 +211,7 @@ def _sweep(path: Path, as_json: bool) -> int:
         "sweep": json.loads(attrs["sweep"]), "versions": json.loads(attrs["versions"]),
     }  # fmt: skip
     state = "complete" if complete else "not complete: the same command with --resume computes the rest"
-    return _print_facts(f"{place}: a sweep, {state}", facts, as_json)
+    return _print_facts(f"{storage}: a sweep, {state}", facts, as_json)
 
 
 def _unfinished(path: Path, as_json: bool) -> int:
@@ -265,7 +265,7 @@ def _installation(as_json: bool) -> int:
     from scansnap.kernels.cpu import library
     from scansnap.results.trajectory import versions
 
-    found = {
+    facts = {
         "versions": versions(),
         "presets": list(PRESETS),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
@@ -274,9 +274,9 @@ def _installation(as_json: bool) -> int:
         "compiled_kernels": library.available(),
     }
     if as_json:
-        print_json(found)
+        print_json(facts)
         return 0
-    for name, value in found.items():
+    for name, value in facts.items():
         text = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
         out.print(f"{name:<17} {', '.join(text) if isinstance(text, list) else text}")
     return 0

@@ -48,9 +48,9 @@ class Points:
     exact: bool = False  # no noise
 
     @classmethod
-    def of(cls, found: Comparison, wanted: Statement) -> Points:
+    def of(cls, comparison: Comparison, wanted: Statement) -> Points:
         """Of a family of comparisons."""
-        return cls(_rows(found.differences), named(found.index), wanted, found.margin, found.exact)
+        return cls(_rows(comparison.differences), named(comparison.index), wanted, comparison.margin, comparison.exact)
 
     @classmethod
     def without_noise(cls, values: ArrayLike, cases: tuple[str, ...] = ()) -> Points:
@@ -69,8 +69,8 @@ class Points:
         table = np.array(self.values)
         if not self.exact:
             fine = table[np.isfinite(table).all(axis=1)]
-            one = compare(fine.mean(axis=0) if len(fine) else np.full(table.shape[1], np.nan))
-            return (Number("", float(one.mean[0]), float(one.half_width[0])),)
+            interval = compare(fine.mean(axis=0) if len(fine) else np.full(table.shape[1], np.nan))
+            return (Number("", float(interval.mean[0]), float(interval.half_width[0])),)
         values = table[:, 0]
         if len(values) <= MOST_LISTED:
             return tuple(Number(self.cases[i] if self.cases else "", float(v), 0.0) for i, v in enumerate(values))
@@ -83,10 +83,10 @@ def named(index: Any) -> tuple[str, ...]:
     if not isinstance(index, pd.Index) or None in index.names:
         return ()
     columns = index.to_frame(index=False)
-    told = [name for name in columns if len(columns) == 1 or columns[name].nunique() > 1]
+    varying = [name for name in columns if len(columns) == 1 or columns[name].nunique() > 1]
     return tuple(
-        ", ".join(f"{WORDS.get(str(name), name)} {_value(value)}" for name, value in zip(told, case, strict=True))
-        for case in columns[told].itertuples(index=False)
+        ", ".join(f"{WORDS.get(str(name), name)} {_value(value)}" for name, value in zip(varying, case, strict=True))
+        for case in columns[varying].itertuples(index=False)
     )
 
 
@@ -180,17 +180,17 @@ class Finding:
         cls,
         says: str,
         reference: str,
-        found: Comparison,
+        comparison: Comparison,
         statement: Statement,
         cases: str,
         detail: str = "",
         headline: int = 0,
     ) -> Finding:
         """Count a family of comparisons; the detail ends with what would decide the undecided cases."""
-        count = found.count(statement)
-        detail = " ".join(part for part in (detail, found.to_decide(statement)) if part)
+        count = comparison.count(statement)
+        detail = " ".join(part for part in (detail, comparison.to_decide(statement)) if part)
         return cls(says, reference, count.agree, count.of, cases, detail, count.undecided,
-                   points=Points.of(found, statement), headline=headline)  # fmt: skip
+                   points=Points.of(comparison, statement), headline=headline)  # fmt: skip
 
     @property
     def disagree(self) -> int:
@@ -223,8 +223,8 @@ class Finding:
 
 def totals(findings: Iterable[Finding]) -> dict[Kind, dict[Verdict, int]]:
     """Counts of verdicts for each kind of finding; only the measured ones are evidence."""
-    found = list(findings)
-    counts = {kind: Counter(f.verdict for f in found if f.kind == kind) for kind in KINDS}
+    all_findings = list(findings)
+    counts = {kind: Counter(f.verdict for f in all_findings if f.kind == kind) for kind in KINDS}
     return {kind: {v: counts[kind][v] for v in VERDICTS if counts[kind][v]} for kind in KINDS if counts[kind]}
 
 

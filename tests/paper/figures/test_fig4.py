@@ -79,10 +79,10 @@ def counted(finding):
 
 def by_scipy(values):
     """Cases where (…, seed, class) is above 0 by SciPy's t test with Holm's correction, undecided ones, and all."""
-    found = ttest_1samp(values, 0, axis=-2)
-    p = np.ravel(found.pvalue)
+    test = ttest_1samp(values, 0, axis=-2)
+    p = np.ravel(test.pvalue)
     decided = next((i for i, one in enumerate(np.sort(p)) if one > 0.05 / (p.size - i)), p.size)
-    above = int((np.ravel(found.statistic)[np.argsort(p)[:decided]] > 0).sum())
+    above = int((np.ravel(test.statistic)[np.argsort(p)[:decided]] > 0).sum())
     return above, p.size - decided, p.size
 
 

@@ -19,8 +19,8 @@ def computed():
 
 def finals(table):
     """Final attention on the distinct tokens, (rate, seed, token)."""
-    kept = table[(table["step"] == 100) & (table["kind"] == "distinct")].sort_values(["eta_z", "seed", "token"])
-    return kept["attention"].to_numpy().reshape(3, 3, 10)
+    distinct = table[(table["step"] == 100) & (table["kind"] == "distinct")].sort_values(["eta_z", "seed", "token"])
+    return distinct["attention"].to_numpy().reshape(3, 3, 10)
 
 
 def test_the_table_holds_the_class_the_paper_shows(computed):
@@ -61,10 +61,10 @@ def test_findings_by_another_route(computed):
 
 def by_scipy(values):
     """Rows of (case, seed) above 0 by SciPy's t test with Holm's correction, undecided ones, and all."""
-    found = ttest_1samp(values, 0, axis=-1)
-    order = np.argsort(found.pvalue)
-    decided = next((i for i, one in enumerate(order) if found.pvalue[one] > 0.05 / (3 - i)), 3)
-    return int((found.statistic[order[:decided]] > 0).sum()), 3 - decided, 3
+    test = ttest_1samp(values, 0, axis=-1)
+    order = np.argsort(test.pvalue)
+    decided = next((i for i, one in enumerate(order) if test.pvalue[one] > 0.05 / (3 - i)), 3)
+    return int((test.statistic[order[:decided]] > 0).sum()), 3 - decided, 3
 
 
 def test_one_seed_decides_nothing(computed):

@@ -47,16 +47,16 @@ def test_a_row_is_what_its_settings_give(computed):
 def p_values(table, curves, steps, bound=0.0, **side):
     """Of SciPy's paired t test for each curve (two columns) over each step of the third, without pandas."""
     a, b, along = curves
-    found = []
+    tests = []
     for x in sorted(set(table[a])):
         for y in sorted(set(table[b])):
-            here = table[(table[a] == x) & (table[b] == y)]
-            value = {(row[0], row[1]): row[2] for row in here[[along, "seed", "entropy"]].to_numpy()}
-            seeds = sorted(set(here["seed"]))
+            panel = table[(table[a] == x) & (table[b] == y)]
+            value = {(row[0], row[1]): row[2] for row in panel[[along, "seed", "entropy"]].to_numpy()}
+            seeds = sorted(set(panel["seed"]))
             for low, high in steps:
                 lows, highs = ([value[rate, seed] for seed in seeds] for rate in (low, high))
-                found.append(ttest_rel(highs, np.add(lows, bound), **side))
-    return [one.pvalue for one in found], [one.statistic for one in found]
+                tests.append(ttest_rel(highs, np.add(lows, bound), **side))
+    return [test.pvalue for test in tests], [test.statistic for test in tests]
 
 
 def rejected(p):
@@ -95,8 +95,8 @@ def test_more_seeds_decide_more(computed, ten_seeds):
     assert rise.agree > 12  # what the paper shows, in the main
     assert eta_z.agree > 40
     assert {rise.kind, before.kind, eta_z.kind} == {"measured"}
-    one = fig6.findings(ten_seeds.table[ten_seeds.table["seed"] == 0])
-    assert [finding.verdict for finding in one] == ["undecided"] * 3
+    findings = fig6.findings(ten_seeds.table[ten_seeds.table["seed"] == 0])
+    assert [finding.verdict for finding in findings] == ["undecided"] * 3
 
 
 def test_the_readme_and_the_overview_state_these_numbers(ten_seeds):
@@ -154,8 +154,8 @@ def test_the_drawing_has_a_panel_for_each_size(computed):
         rf"$\eta_Z$ = {rate}" for rate in ("0.5", "1", "2", "3")
     ]
     drawn = figure.axes[2].containers[1].lines[0].get_ydata().astype(float)  # η_Z = 1
-    here = computed.table.query("n_query == 5 and eta_z == 1")
-    np.testing.assert_allclose(drawn, [here[here["ratio"] == r]["entropy"].mean() for r in (1, 2, 5, 10)])
+    panel = computed.table.query("n_query == 5 and eta_z == 1")
+    np.testing.assert_allclose(drawn, [panel[panel["ratio"] == r]["entropy"].mean() for r in (1, 2, 5, 10)])
 
 
 def test_whoever_gets_a_table_may_change_it(computed):

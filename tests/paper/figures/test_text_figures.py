@@ -53,18 +53,18 @@ def runs(entropy, moved, seeds=3):
     ],
 )
 def test_fig7_is_judged_over_seeds(entropy, moved, seeds, verdicts):
-    found = fig7.findings(runs(entropy, moved, seeds))
-    assert [finding.verdict for finding in found] == verdicts
-    assert {finding.kind for finding in found} == {"measured"}
+    result = fig7.findings(runs(entropy, moved, seeds))
+    assert [finding.verdict for finding in result] == verdicts
+    assert {finding.kind for finding in result} == {"measured"}
 
 
 def test_a_training_of_fig7_that_fails_agrees_with_nothing(tiny, monkeypatch):
     """One seed of the deeper model has no attention from the second moment on."""
     monkeypatch.setattr(fig7, "ETA", 1e30)
     setting = text_runs.text_setting(tiny)
-    found = fig7.run(setting, 1, 0, [0, 4, 8, 12], None)
-    assert np.isfinite(found["entropy"][0])
-    assert np.isnan(found["entropy"][-1])
+    result = fig7.run(setting, 1, 0, [0, 4, 8, 12], None)
+    assert np.isfinite(result["entropy"][0])
+    assert np.isnan(result["entropy"][-1])
     table = runs((2, 1.5, 1.2, 1), (0, 0.5, 0.3, 0.1))
     lost = (table.layers == 3) & (table.seed == 1) & (table.iteration > 0)
     table.loc[lost, ["entropy", "moved"]] = np.nan
@@ -98,16 +98,16 @@ def entropies(values, seeds=4, failed=()):
     ],
 )
 def test_fig10_counts_falls_beyond_the_noise_of_seeds(values, failed, agree, undecided):
-    found = fig10.findings(entropies(values, failed=failed))
-    assert [finding.agree for finding in found] == agree
-    assert [finding.undecided for finding in found] == undecided
-    assert {finding.kind for finding in found} == {"measured"}
+    result = fig10.findings(entropies(values, failed=failed))
+    assert [finding.agree for finding in result] == agree
+    assert [finding.undecided for finding in result] == undecided
+    assert {finding.kind for finding in result} == {"measured"}
 
 
 def test_one_seed_decides_nothing_and_says_so():
-    found = fig10.findings(entropies((2.0, 1.0), seeds=1))
-    assert [finding.verdict for finding in found] == ["undecided", "undecided"]
-    assert "one seed" in found[0].detail
+    result = fig10.findings(entropies((2.0, 1.0), seeds=1))
+    assert [finding.verdict for finding in result] == ["undecided", "undecided"]
+    assert "one seed" in result[0].detail
 
 
 def test_a_training_that_is_interrupted_is_passed_on(tiny, monkeypatch):
@@ -120,9 +120,9 @@ def test_a_training_that_is_interrupted_is_passed_on(tiny, monkeypatch):
 
 
 def test_they_draw_with_runs_that_failed(tiny):
-    found = fig10.Computed(entropies((2.0, 1.0), failed=((1, 0),)).assign(corpus="a text", perplexity=5.0), {})
-    found.table.loc[found.table.seed == 1, "perplexity"] = np.inf
-    fig10.draw(found).draw_without_rendering()
+    result = fig10.Computed(entropies((2.0, 1.0), failed=((1, 0),)).assign(corpus="a text", perplexity=5.0), {})
+    result.table.loc[result.table.seed == 1, "perplexity"] = np.inf
+    fig10.draw(result).draw_without_rendering()
     row, column = np.tril_indices(4)
     maps = [{"kind": "map", "layers": n, "seed": 0, "iteration": i, "row": r, "column": c, "attention": np.nan}
             for n in (1, 3) for i in range(4) for r, c in zip(row, column, strict=True)]  # fmt: skip

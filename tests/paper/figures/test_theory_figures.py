@@ -160,11 +160,11 @@ def test_claims_count_settings_and_say_why_they_fail():
          "instead_words": ["", "instead: memory holds up to 10 t₀", ""], "instead_off": [None, 0.005, None],
          "off": [None, 7.0, None], "measured": [0.1, 0.2, 0.3]}
     )  # fmt: skip
-    (found,) = claims.findings(table)
-    assert (found.agree, found.of, found.verdict, found.kind) == (1, 2, "mixed", "identity")
+    (result,) = claims.findings(table)
+    assert (result.agree, result.of, result.verdict, result.kind) == (1, 2, "mixed", "identity")
     ours = "Instead: memory holds up to 10 t₀: its curve is off by 0.5%, the paper's by a factor of 8."
-    assert f"Fails for y: too large. {ours}" in found.detail
-    assert "agrees in 1 of 1" in found.detail
+    assert f"Fails for y: too large. {ours}" in result.detail
+    assert "agrees in 1 of 1" in result.detail
 
 
 def test_a_claim_that_is_algebra_in_one_setting_is_measured_in_the_other_only():
@@ -173,7 +173,7 @@ def test_a_claim_that_is_algebra_in_one_setting_is_measured_in_the_other_only():
          "kind": ["formula", "measured"], "setting": ["flow", "sgd"], "status": "holds", "observed": "holds", "why": "",
          "measured": [0.1, 0.2]}
     )  # fmt: skip
-    assert [(found.kind, found.agree, found.of) for found in claims.findings(table)] == [
+    assert [(result.kind, result.agree, result.of) for result in claims.findings(table)] == [
         ("formula", 1, 1), ("measured", 1, 1),
     ]  # fmt: skip
 
@@ -185,7 +185,7 @@ def test_an_undecided_claim_neither_agrees_nor_fails():
          "status": ["holds", "undecided"], "observed": ["holds", "undecided"], "why": ["", "9 seeds would decide"],
          "measured": [0.1, None]}
     )  # fmt: skip
-    (found,) = claims.findings(table)
-    assert (found.agree, found.of, found.undecided, found.disagree) == (1, 2, 1, 0)
-    assert "Undecided for y: 9 seeds would decide." in found.detail
-    assert "Fails" not in found.detail
+    (result,) = claims.findings(table)
+    assert (result.agree, result.of, result.undecided, result.disagree) == (1, 2, 1, 0)
+    assert "Undecided for y: 9 seeds would decide." in result.detail
+    assert "Fails" not in result.detail

@@ -16,21 +16,21 @@ QUICK = Effort(quick=True, device="cpu")
 
 def opened(link, prefix=""):
     """The set-up in an address, read as static/js/address.js does."""
-    place, _, said = link.partition("#")
+    place, _, query = link.partition("#")
     assert place == PLACE
-    found = {"classes": {}}
-    for key, text in parse_qsl(said, strict_parsing=True):
+    fields = {"classes": {}}
+    for key, text in parse_qsl(query, strict_parsing=True):
         if not key.startswith(prefix) or (not prefix and key.startswith("pin.")):
             continue
         name = key.removeprefix(prefix)
         if name == "classes":
-            found["classes"]["preset"] = text
+            fields["classes"]["preset"] = text
         elif name.startswith("classes."):
-            found["classes"][name.removeprefix("classes.")] = json.loads(text)
+            fields["classes"][name.removeprefix("classes.")] = json.loads(text)
         else:
             number = BY_NAME[name].kind in ("number", "integer", "flag")
-            found[name] = "inf" if text == "inf" else json.loads(text) if number else text
-    return read_setup(found)
+            fields[name] = "inf" if text == "inf" else json.loads(text) if number else text
+    return read_setup(fields)
 
 
 @pytest.mark.parametrize(

@@ -158,9 +158,9 @@ def test_without_targets_what_is_there_is_compared_and_nothing_is_made(two, caps
     assert json.loads(capsys.readouterr().out)["compared"] == 6
     assert (new / "fig3.csv").stat().st_mtime_ns == before
     assert command(target=new, against=old / "manifest.json") == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "disagrees → agrees" in said
-    assert "Of 6 statements changed: 1 verdict and numbers of 0, of 0 beyond their error." in said
+    output = " ".join(capsys.readouterr().out.split())
+    assert "disagrees → agrees" in output
+    assert "Of 6 statements changed: 1 verdict and numbers of 0, of 0 beyond their error." in output
 
 
 def test_a_refusal_is_one_sentence_before_any_work(two, reproduce, tmp_path):

@@ -66,9 +66,9 @@ def test_the_command_ends_with_the_verdicts_and_the_report(folder):
 
 def test_the_json_counts_each_kind_apart(reproduce, tmp_path):
     done = reproduce("fig3", "table1", "--json", "--quick", "--device", "cpu", "--out", tmp_path)
-    said = json.loads(done.stdout)
-    assert said["totals"] == {"by definition": {"agrees": 1, "mostly agrees": 1}, "formula": {"agrees": 4}}
-    found = said["targets"]["fig3"]["findings"][0]
+    output = json.loads(done.stdout)
+    assert output["totals"] == {"by definition": {"agrees": 1, "mostly agrees": 1}, "formula": {"agrees": 4}}
+    found = output["targets"]["fig3"]["findings"][0]
     assert (found["kind"], found["undecided"], found["agree"], found["of"]) == ("formula", 0, 3, 3)
 
 

@@ -106,7 +106,7 @@ def test_headlines_are_the_first_of_those_declared_that_were_made(folder):
 def test_figures_come_by_their_numbers_then_the_table_then_what_is_beyond(folder):
     names = ["fig2", "fig11", "table1", "claims", "timescales", "fig7", "words"]
     some = [Made(name, name, name, Computed(pd.DataFrame(), {}), "scansnap", 1.0, (), b"") for name in names]
-    assert [one.name for one in page.in_order(some)] == ["fig2", "fig7", "fig11", "table1"]
+    assert [target.name for target in page.in_order(some)] == ["fig2", "fig7", "fig11", "table1"]
 
 
 def test_what_is_counted_is_drawn_and_its_points_are_in_the_page(folder):
@@ -275,9 +275,9 @@ def test_the_curve_of_a_claim_is_from_where_it_fails():
         return Statement(name, name, name).judge(quantity="", measured=1, predicted=1, deviation=deviation, tolerance=1,
                                                  curve=curve)  # fmt: skip
 
-    found = claims.curves({"a": report("a", "holds", "holds"), "b": report("b", "holds", "fails"),
+    lines = claims.curves({"a": report("a", "holds", "holds"), "b": report("b", "holds", "fails"),
                            "c": report("c", "fails", "fails")})  # fmt: skip
-    assert {name: line.setting for name, line in found.items()} == {"c0": "c", "c1": "b"}
+    assert {name: line.setting for name, line in lines.items()} == {"c0": "c", "c1": "b"}
 
 
 @pytest.mark.parametrize(

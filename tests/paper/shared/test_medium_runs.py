@@ -49,10 +49,10 @@ def test_another_effort_has_its_own(small):
 
 def test_progress_and_interruption(small):
     effort = Effort(quick=True, device="cpu")
-    seen = []
-    medium_runs.medium_runs(effort, lambda done, total: seen.append((done, total)))
-    assert seen == sorted(seen)
-    assert seen[-1] == (200, 200)
+    calls = []
+    medium_runs.medium_runs(effort, lambda done, total: calls.append((done, total)))
+    assert calls == sorted(calls)
+    assert calls[-1] == (200, 200)
     stopped = Effort(quick=True, device="cpu")
 
     def stop(done, total):

@@ -22,19 +22,19 @@ def bowl(rates, seed):
 
 
 def test_the_lowest_mean_loss_is_taken_and_the_whole_grid_told():
-    found = choose(GRID, bowl, seeds=(7, 8), figure=range(3))
-    assert found.rates == {"eta": 1.0}
-    assert not found.at_the_edge
-    told = found.describe()
-    assert [row["eta"] for row in told["grid"]] == [0.1, 0.3, 1.0, 3.0]
-    assert told["grid"][2]["perplexity"] == pytest.approx(math.exp(5.075))
-    assert told["seeds"] == [7, 8]
+    choice = choose(GRID, bowl, seeds=(7, 8), figure=range(3))
+    assert choice.rates == {"eta": 1.0}
+    assert not choice.at_the_edge
+    described = choice.describe()
+    assert [row["eta"] for row in described["grid"]] == [0.1, 0.3, 1.0, 3.0]
+    assert described["grid"][2]["perplexity"] == pytest.approx(math.exp(5.075))
+    assert described["seeds"] == [7, 8]
 
 
 def test_losses_of_the_seeds_are_averaged():
     table = {(0.1, 1): 1.0, (0.1, 2): 4.0, (0.3, 1): 2.0, (0.3, 2): 2.0}
-    found = choose(GRID[:2], lambda rates, seed: table[rates["eta"], seed], seeds=(1, 2), figure=(0,))
-    assert found.rates == {"eta": 0.3}
+    choice = choose(GRID[:2], lambda rates, seed: table[rates["eta"], seed], seeds=(1, 2), figure=(0,))
+    assert choice.rates == {"eta": 0.3}
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
@@ -42,20 +42,20 @@ def test_a_run_that_diverges_is_not_chosen(bad):
     def loss(rates, seed):
         return bad if rates["eta"] > 0.5 and seed == 8 else -rates["eta"]
 
-    found = choose(GRID, loss, seeds=(7, 8), figure=(0,))
-    assert found.rates == {"eta": 0.3}
-    assert math.isinf(found.tried[2][1])
+    choice = choose(GRID, loss, seeds=(7, 8), figure=(0,))
+    assert choice.rates == {"eta": 0.3}
+    assert math.isinf(choice.tried[2][1])
     with refused("the grid of learning rates"):
         choose(GRID, lambda rates, seed: bad, seeds=(7,), figure=(0,))
 
 
 @pytest.mark.parametrize(("sign", "taken"), [(1, 0.1), (-1, 3.0)])
 def test_the_best_at_either_end_of_the_grid_is_said(sign, taken):
-    found = choose(GRID, lambda rates, seed: sign * rates["eta"], seeds=(7,), figure=(0,))
-    assert found.rates == {"eta": taken}
-    assert found.at_the_edge
+    choice = choose(GRID, lambda rates, seed: sign * rates["eta"], seeds=(7,), figure=(0,))
+    assert choice.rates == {"eta": taken}
+    assert choice.at_the_edge
     inside = choose(GRID, bowl, seeds=(7,), figure=(0,))
-    assert chosen_rates.edges({"YZ": found, "transformer": inside}) == "rate at the edge of its grid: YZ"
+    assert chosen_rates.edges({"YZ": choice, "transformer": inside}) == "rate at the edge of its grid: YZ"
     assert chosen_rates.edges({"transformer": inside}) == ""
 
 
@@ -103,13 +103,13 @@ def test_on_text_it_sees_the_loss_on_the_third_split_and_nothing_else(effort):
         seeds.append(seed)
         return Model(rates["eta"], log)
 
-    found = choose_on_text(setting, build, GRID)
+    choice = choose_on_text(setting, build, GRID)
     assert not set(seeds) & set(setting.seeds)
     kinds = [kind for kind, _ in log]
     assert set(kinds) == {"train", "logits"}
     # a quarter of the eight steps; one where its loss is no number
     assert kinds.count("train") == (len(GRID) - 1) * 2 + 1
-    assert math.isinf(found.tried[-1][1])
+    assert math.isinf(choice.tried[-1][1])
     read = {tuple(row) for kind, x in log if kind == "logits" for row in x.tolist()}
     unseen = setting.corpus.test[: setting.size.valid_tokens]
     assert read == {tuple(unseen[i : i + 35][: len(unseen) - 1 - i].tolist()) for i in range(0, len(unseen) - 1, 35)}

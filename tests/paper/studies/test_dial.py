@@ -18,7 +18,7 @@ def table(*rows: tuple[str, str, str]) -> pd.DataFrame:
 
 
 def test_each_statement_is_counted_over_cells() -> None:
-    found = dial.findings(
+    result = dial.findings(
         table(
             ("single", "scan_order_end", "holds"),
             ("cumulative", "scan_order_end", "diverged"),
@@ -26,7 +26,7 @@ def test_each_statement_is_counted_over_cells() -> None:
             ("single", "c_max", "diverged"),
         )
     )
-    (order,) = found
+    (order,) = result
     assert (order.agree, order.of, order.undecided) == (1, 3, 1)
     assert "at least 0.8" in order.says
 
@@ -48,10 +48,10 @@ def test_the_figure_has_a_half_for_each_optimiser_and_names_few_curves() -> None
              ("heads", "single", "sgd"), ("norm:rms", "single", "sgd"), ("optimizer", "single", "muon"),
              ("layers", "cumulative", "sgd")]  # fmt: skip
     words = ("holds", "fails", "undecided", "rates not matched", "not applicable", "diverged", "no rates")
-    rows = [(*one, name, 1.0, 1.0, 1.0, word) for one, word in zip(asked, words, strict=True) for name in dial.SHORT]
+    rows = [(*case, name, 1.0, 1.0, 1.0, word) for case, word in zip(asked, words, strict=True) for name in dial.SHORT]
     full = pd.DataFrame(rows, columns=list(COLUMNS))
     assert [row[0] for row in dial._rows(full)] == ["yz", "norm:none", "heads", "optimizer", "layers"]
-    figure = dial.draw(Computed(full, {}, (), "", {"cells": [cell(*one) for one in asked]}))
+    figure = dial.draw(Computed(full, {}, (), "", {"cells": [cell(*case) for case in asked]}))
     axes = [ax for part in figure.subfigs for ax in part.axes]
     alone, together, sgd, adamw = axes
     assert [tick.get_text() for tick in alone.get_yticklabels()] == ["yz", "norm:none", "heads", "Muon", "layers"]
@@ -72,15 +72,15 @@ def test_labels_are_moved_apart_and_keep_their_order() -> None:
 
 def test_the_target_takes_over_finished_cells(tmp_path, monkeypatch) -> None:
     """``reproduce`` gives the folder in which a stopped command left its cells."""
-    seen = {}
+    arguments = {}
 
     def measured(**given):
-        seen.update(given)
+        arguments.update(given)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(dial, "run_dial", measured)
     with pytest.raises(KeyboardInterrupt):
         dial.compute(Effort(quick=True, device="cpu", cache_folder=tmp_path))
-    assert seen["out"].parent == tmp_path  # a folder for these versions
-    assert (seen["quick"], seen["device"]) == (True, "cpu")
-    assert seen["jobs"] >= 1
+    assert arguments["out"].parent == tmp_path  # a folder for these versions
+    assert (arguments["quick"], arguments["device"]) == (True, "cpu")
+    assert arguments["jobs"] >= 1

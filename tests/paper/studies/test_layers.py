@@ -13,10 +13,10 @@ from scansnap.paper.studies import layers
 
 @pytest.fixture(scope="module")
 def computed(effort):
-    seen = []
-    found = layers.compute(effort, lambda done, total: seen.append((done, total)))
-    assert seen[-1][0] == seen[-1][1]
-    return found
+    calls = []
+    result = layers.compute(effort, lambda done, total: calls.append((done, total)))
+    assert calls[-1][0] == calls[-1][1]
+    return result
 
 
 def test_one_row_for_each_model_depth_residual_and_seed(computed):
@@ -66,11 +66,11 @@ def slides(model, n, residual):
 
 
 def test_findings_agree_with_a_world_like_the_slides():
-    found = layers.findings(made(slides))
-    assert [f.verdict for f in found] == ["agrees"] * 4
-    assert [f.kind for f in found] == ["measured"] * 4
-    assert "1 layer, with residual: +20." in found[0].detail
-    assert "over 3 seeds" in found[0].detail
+    result = layers.findings(made(slides))
+    assert [f.verdict for f in result] == ["agrees"] * 4
+    assert [f.kind for f in result] == ["measured"] * 4
+    assert "1 layer, with residual: +20." in result[0].detail
+    assert "over 3 seeds" in result[0].detail
 
 
 def test_findings_fail_in_the_opposite_world_and_when_runs_fail():
@@ -94,9 +94,9 @@ def test_runs_that_fail_agree_with_nothing(how):
 
 
 def test_one_seed_decides_nothing():
-    found = layers.findings(made(slides, seeds=1))
-    assert [f.verdict for f in found] == ["undecided"] * 4
-    assert all("one seed" in f.detail for f in found)
+    result = layers.findings(made(slides, seeds=1))
+    assert [f.verdict for f in result] == ["undecided"] * 4
+    assert all("one seed" in f.detail for f in result)
 
 
 def test_not_getting_worse_has_to_be_shown():
@@ -111,8 +111,8 @@ def test_not_getting_worse_has_to_be_shown():
 
 
 def test_without_five_layers_there_is_nothing_beyond_three():
-    found = layers.findings(made(slides, depths=(1, 2, 3)))
-    assert [f.verdict for f in found] == ["agrees", "agrees", "not applicable", "agrees"]
+    result = layers.findings(made(slides, depths=(1, 2, 3)))
+    assert [f.verdict for f in result] == ["agrees", "agrees", "not applicable", "agrees"]
 
 
 def test_it_draws(computed):

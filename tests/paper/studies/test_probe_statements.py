@@ -45,15 +45,15 @@ def test_all_agree_in_a_world_that_scans_and_snaps():
 
 
 def test_all_fail_in_the_opposite_world():
-    found = verdicts(world(like=-1.0))
-    assert set(found) <= {"disagrees", "mostly disagrees"}
-    assert found.count("disagrees") >= 8
+    result = verdicts(world(like=-1.0))
+    assert set(result) <= {"disagrees", "mostly disagrees"}
+    assert result.count("disagrees") >= 8
 
 
 def test_one_seed_decides_nothing_but_the_control():
-    found = verdicts(world(seeds=1))
-    assert found[2] == "agrees"
-    assert set(found[:2] + found[3:]) == {"undecided"}
+    result = verdicts(world(seeds=1))
+    assert result[2] == "agrees"
+    assert set(result[:2] + result[3:]) == {"undecided"}
 
 
 def test_weak_correlations_are_none():
@@ -75,11 +75,11 @@ def test_a_failed_training_agrees_with_nothing():
     numbers = table.columns.difference(["kind", "model", "optimizer", "seed", "layer", "head", "verdict"])
     table.loc[gone, numbers] = np.nan
     table.loc[gone, "verdict"] = "failed"
-    found = findings(table)
-    assert found[5].disagree == found[5].of == 4  # depth is asked of this model alone
-    assert [finding.disagree for finding in found[:2]] == [2, 2]
-    assert found[2].disagree == gone.sum()
-    assert all("failed" in finding.detail for finding in (found[0], found[6]))
+    result = findings(table)
+    assert result[5].disagree == result[5].of == 4  # depth is asked of this model alone
+    assert [finding.disagree for finding in result[:2]] == [2, 2]
+    assert result[2].disagree == gone.sum()
+    assert all("failed" in finding.detail for finding in (result[0], result[6]))
 
 
 def test_depth_counts_heads_whose_time_has_not_come():
@@ -96,9 +96,9 @@ def test_where_nothing_moves_nothing_follows():
     """Attention that stands still has no times: that deeper layers follow later is then not shown, nor failed."""
     table = world()
     table["t_fastest_ln"], table["t_half"] = np.nan, np.nan
-    found = findings(table)[5]
-    assert found.agree == 0
-    assert "failed" not in found.detail
+    result = findings(table)[5]
+    assert result.agree == 0
+    assert "failed" not in result.detail
 
 
 def test_without_any_time_there_is_nothing_to_compare_with_the_loss():

@@ -21,9 +21,9 @@ from scansnap.paper.studies.probe.training import (
     DEEP,
     MODELS,
     Architecture,
-    Measured,
     Scale,
     TextSplits,
+    TrainingProbes,
     TrainingRun,
     build,
 )
@@ -50,10 +50,10 @@ def small(effort, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def computed(small):
-    seen = []
-    found = probe.compute(small, lambda done, total: seen.append((done, total)))
-    assert seen[-1][0] == seen[-1][1]
-    return found
+    calls = []
+    result = probe.compute(small, lambda done, total: calls.append((done, total)))
+    assert calls[-1][0] == calls[-1][1]
+    return result
 
 
 def test_every_head_of_every_training_has_a_row(computed):
@@ -128,8 +128,8 @@ def test_it_draws_and_counts_with_trainings_that_failed(computed):
     numbers = table.select_dtypes("float").columns.difference(["seed", "step", "layer", "head"])
     table.loc[gone, numbers] = np.nan
     table.loc[gone, ["verdict", "t_snap_ln_reason"]] = "failed"
-    found = probe.findings(table)
-    assert all(finding.disagree >= 3 for finding in found[:2])  # of the models with SGD none agrees
+    result = probe.findings(table)
+    assert all(finding.disagree >= 3 for finding in result[:2])  # of the models with SGD none agrees
     probe.draw(replace(computed, table=table)).draw_without_rendering()
 
 
@@ -146,30 +146,30 @@ def test_a_rate_is_chosen_without_a_look_at_attention(monkeypatch):
     def never(*_, **__):
         raise AssertionError("looked")
 
-    monkeypatch.setattr(training, "Measured", never)
-    found = training.run(job(watch=False), streams())
-    assert list(found) == ["loss"]
-    assert found["loss"] == pytest.approx(math.log(40), abs=0.2)
+    monkeypatch.setattr(training, "TrainingProbes", never)
+    result = training.run(job(watch=False), streams())
+    assert list(result) == ["loss"]
+    assert result["loss"] == pytest.approx(math.log(40), abs=0.2)
     with pytest.raises(AssertionError, match="looked"):
         training.run(job(), streams())
 
 
 def test_the_rate_stays_after_the_warm_up():
     """A schedule that decays would freeze attention by itself."""
-    one = job(steps=60)
-    model = build(one.model, vocab_size=40, width=16, heads=2, length=17, seed=0)
-    optimizer = training.optimizer_of(one, model)
+    case = job(steps=60)
+    model = build(case.model, vocab_size=40, width=16, heads=2, length=17, seed=0)
+    optimizer = training.optimizer_of(case, model)
     windows = training.Windows(streams().train, SCALE.batch, SCALE.length)
-    rates = [optimizer.param_groups[0]["lr"] for _ in training.updates(one, model, optimizer, windows)][1:]
+    rates = [optimizer.param_groups[0]["lr"] for _ in training.updates(case, model, optimizer, windows)][1:]
     np.testing.assert_allclose(rates[:3], [0.1 / 3, 0.2 / 3, 0.1])
     assert set(rates[3:]) == {0.1}
 
 
 def test_a_training_that_diverges_has_no_numbers():
-    found = training.run(job(eta=1e9, steps=30), streams())
-    assert set(found["verdict"].ravel()) == {"failed"}
-    assert np.isnan(found["scan_index"]).all()
-    assert np.isnan(found["control_scans"]).all()
+    result = training.run(job(eta=1e9, steps=30), streams())
+    assert set(result["verdict"].ravel()) == {"failed"}
+    assert np.isnan(result["scan_index"]).all()
+    assert np.isnan(result["control_scans"]).all()
 
 
 @pytest.mark.integration
@@ -177,7 +177,7 @@ def test_another_process_gives_the_same():
     text, jobs = streams(), {"one": job()}
     done, records = [], []
     for n in (1, 2):
-        with runs.crew(n, done.append, text, None, {}) as work:
+        with runs.worker_pool(n, done.append, text, None, {}) as work:
             records.append(work(jobs))
     assert done == [job()] * 2
     for name in jobs:
@@ -207,14 +207,14 @@ def test_a_head_built_to_scan_does_and_its_control_does_not():
     ids = torch.from_numpy(train[: 16 * 33].reshape(16, 33))
     controls = []
     for renaming in range(5):
-        seen = Measured(model, ids, train, steps, vocab_size=m, renaming=renaming)
+        probes = TrainingProbes(model, ids, train, steps, vocab_size=m, renaming=renaming)
         for step in steps:
             model.strength.data[0] = step / 30
-            seen.look(step, loss=1.0)
-        found = seen.record()
-        assert found["scans"].tolist() == [[1.0, 0.0]]
-        assert found["scan_index"][0, 0] > 0.1
-        controls.append(found["control_scans"][0])
+            probes.measure(step, loss=1.0)
+        result = probes.record()
+        assert result["scans"].tolist() == [[1.0, 0.0]]
+        assert result["scan_index"][0, 0] > 0.1
+        controls.append(result["control_scans"][0])
     assert not (np.array(controls) == 1).any()
 
 

@@ -32,14 +32,14 @@ def test_seeds_are_runs_of_their_own(computed):
     """Not pieces of the text that one run is judged on."""
     whole = computed.table.groupby(["model", "seed"]).perplexity.unique()
     assert (whole.map(len) == 1).all()
-    assert (whole.groupby("model").agg(lambda found: found.explode().nunique()) == TINY["seeds"]).all()
+    assert (whole.groupby("model").agg(lambda result: result.explode().nunique()) == TINY["seeds"]).all()
 
 
 def test_rows_are_the_measured_ones(effort):
     setting = word_runs(effort).setting
     model = transformer(setting, layers=1)
-    found = {name: np.asarray(value) for name, value in key_sparsity(model, setting, [0.5, 0.8]).items()}
-    rows = sparsity_rows(found, "one", 0)
+    result = {name: np.asarray(value) for name, value in key_sparsity(model, setting, [0.5, 0.8]).items()}
+    rows = sparsity_rows(result, "one", 0)
     expected = evaluate(model, setting.valid, mass=0.8)
     row = rows[rows.mass == 0.8].iloc[0]
     assert row.share_needed == pytest.approx(expected["share_needed"][0])
@@ -72,9 +72,9 @@ def made(share, rise, seeds=3):
     (0.2, 0.001, 1, ["undecided", "undecided"]),
 ])  # fmt: skip
 def test_findings_are_judged_over_seeds(share, rise, seeds, verdicts):
-    found = sparsity.findings(made(share, rise, seeds))
-    assert [f.verdict for f in found] == verdicts
-    assert {f.kind for f in found} == {"measured"}
+    result = sparsity.findings(made(share, rise, seeds))
+    assert [f.verdict for f in result] == verdicts
+    assert {f.kind for f in result} == {"measured"}
 
 
 def test_a_failed_training_is_neither_sparse_nor_cheap(effort):

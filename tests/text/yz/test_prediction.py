@@ -144,7 +144,7 @@ def test_the_file_opens_as_a_model_that_attends_by_the_prediction(tmp_path):
         ({"init": "uniform"}, "init"),
     ],
 )
-def test_what_cannot_listen_is_refused(options, field):
+def test_unpredictable_settings_are_refused(options, field):
     with refused(field):
         predict(settings(**options), stream(), steps=1, **PLAN)
 

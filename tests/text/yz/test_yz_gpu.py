@@ -99,7 +99,7 @@ def test_steps_by_layers_repeat_bit_by_bit(optimizer, options):
 
 @needs_triton
 @pytest.mark.parametrize("options", FUSED, ids=lambda o: " ".join(str(v) for v in o.values()))
-def test_the_kernels_listen_as_float64_does(options):
+def test_kernels_with_uniform_attention_agree_with_float64(options):
     """Y learns with uniform attention, Z gathers its directions there; with attention they would be other numbers."""
     length = options["length"]
     rest = {name: value for name, value in options.items() if name != "length"} | {"init": "zero"}

@@ -56,26 +56,26 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
 
 def curves(reports: dict[str, Report]) -> dict[str, Sparkline]:
     """Of each claim one, from the setting where it fails, if any, else from the first that has one."""
-    found: dict[str, Sparkline] = {}
+    lines: dict[str, Sparkline] = {}
     settled: set[str] = set()
     for setting, report in reports.items():
         for claim in report:
-            if claim.name in settled or (claim.name in found and claim.status != "fails"):
+            if claim.name in settled or (claim.name in lines and claim.status != "fails"):
                 continue
             if (line := sparkline(claim, setting)) is not None:
-                found[claim.name] = line
+                lines[claim.name] = line
                 settled |= {claim.name} if claim.status == "fails" else set()
-    return found
+    return lines
 
 
 def _instead(claim: Claim) -> dict[str, Any]:
     """What holds in its place: its name and verdict, and how far both curves are from the measured one."""
-    found = claim.alternative
-    if found is None:
+    alternative = claim.alternative
+    if alternative is None:
         return {"instead": "", "instead_status": "", "instead_words": "", "instead_off": None, "off": None}
-    ours = found.claim
-    return {"instead": ours.name, "instead_status": ours.status, "instead_words": found.verdict,
-            "instead_off": found.error, "off": found.paper_error}  # fmt: skip
+    replacement = alternative.claim
+    return {"instead": replacement.name, "instead_status": replacement.status, "instead_words": alternative.verdict,
+            "instead_off": alternative.error, "off": alternative.paper_error}  # fmt: skip
 
 
 def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
@@ -83,31 +83,37 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
 
     A claim may be algebra in one setting and a measurement in another; those are counted apart.
     """
-    found = []
+    result = []
     for (name, kind), rows in table.groupby(["claim", "kind"], sort=False):
         applies = rows[rows.status != "not applicable"]
         beyond = rows[(rows.status == "not applicable") & (rows.observed != "not applicable")]
         relation = rows.relation.iloc[0]
         detail = [f"{relation[0].upper()}{relation[1:]}."] if relation else []
         if len(failed := applies[applies.status == "fails"]):
-            detail += [f"Fails for {row.setting}: {row.why}.{_told(row)}" for row in failed.itertuples()]
+            detail += [
+                f"Fails for {row.setting}: {row.why}.{_describe_alternative(row)}" for row in failed.itertuples()
+            ]
         if len(still := applies[applies.status == "undecided"]):
             detail += [f"Undecided for {row.setting}: {row.why}." for row in still.itertuples()]
         if len(beyond):
             held = int((beyond.observed == "holds").sum())
             detail.append(f"Where an assumption is not met, the measurement agrees in {held} of {len(beyond)}.")
-            detail += [f"For {row.setting} it does not.{_told(row)}" for row in beyond.itertuples() if row.instead]
+            detail += [
+                f"For {row.setting} it does not.{_describe_alternative(row)}"
+                for row in beyond.itertuples()
+                if row.instead
+            ]
         says, reference = rows.statement.iloc[0].rstrip("."), rows.reference.iloc[0]
         holds = int((applies.status == "holds").sum())
-        seen = rows[rows.measured.notna()]
-        points = Points.without_noise(seen.measured, tuple(seen.setting)) if len(seen) else None
-        found.append(Finding(says, reference, holds, len(applies), "settings", " ".join(detail), len(still), kind,
+        known = rows[rows.measured.notna()]
+        points = Points.without_noise(known.measured, tuple(known.setting)) if len(known) else None
+        result.append(Finding(says, reference, holds, len(applies), "settings", " ".join(detail), len(still), kind,
                              points, HEADLINE if name == HEADLINED else 0))  # fmt: skip
-    return tuple(found)
+    return tuple(result)
 
 
-def _told(row: Any) -> str:
-    """What holds instead, in a sentence."""
+def _describe_alternative(row: Any) -> str:
+    """One sentence on what holds instead."""
     if not row.instead:
         return ""
     curves = ""

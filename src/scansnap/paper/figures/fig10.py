@@ -13,7 +13,7 @@ from scansnap.measure.comparison import compare
 from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.paper.shared.over_seeds import how, marks, number, paired, paired_steps
 from scansnap.paper.shared.run_cache import cached_run
-from scansnap.paper.shared.text_runs import TextSetting, judged, seeds_said, text_setting, transformer
+from scansnap.paper.shared.text_runs import TextSetting, describe_seeds, judged, text_setting, transformer
 from scansnap.plots.style import SERIES, styled
 from scansnap.progress import Progress, share
 
@@ -37,18 +37,18 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
     todo = [(eta, seed) for seed in setting.seeds for eta in rates]
     rows = []
     for i, (eta, seed) in enumerate(todo):
-        told = {"figure": "fig10", "eta": eta, "seed": seed, **setting.key()}
-        found = cached_run(effort.cache_folder, told, partial(run, setting, eta, seed, share(progress, i, len(todo))))
+        key = {"figure": "fig10", "eta": eta, "seed": seed, **setting.key()}
+        record = cached_run(effort.cache_folder, key, partial(run, setting, eta, seed, share(progress, i, len(todo))))
         rows.append({"corpus": setting.corpus.title, "eta": eta, "seed": seed,
-                     **{name: value.item() for name, value in found.items()}})  # fmt: skip
+                     **{name: value.item() for name, value in record.items()}})  # fmt: skip
     table = pd.DataFrame(rows)
-    note = f"{setting.note}; {seeds_said(setting.size.seeds)}"
+    note = f"{setting.note}; {describe_seeds(setting.size.seeds)}"
     return Computed(table, {**setting.describe(), "eta": list(rates)}, findings(table), note)
 
 
 def run(setting: TextSetting, eta: float, seed: int, progress: Progress | None) -> dict[str, Any]:
-    found = judged(transformer(setting, eta=eta, seed=seed), setting, seed=seed, progress=progress)
-    return {"entropy": found.entropy[0], "perplexity": found.perplexity, "failed": found.failed}
+    result = judged(transformer(setting, eta=eta, seed=seed), setting, seed=seed, progress=progress)
+    return {"entropy": result.entropy[0], "perplexity": result.perplexity, "failed": result.failed}
 
 
 def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
@@ -57,13 +57,13 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
     rates = sorted(table.eta.unique())
     ends = paired(table, "entropy", by=["all"], along="eta", low=rates[0], high=rates[-1])
     steps = paired_steps(table, "entropy", by=["all"], along="eta")
-    told = f"nats, {how(table.seed.nunique())}; less than {NO_CHANGE:.3f}, 5% of the keys attended to, is none"
-    each = "; ".join(f"{name}: {number(row)}" for (name, _), row in steps.iterrows())
+    note = f"nats, {how(table.seed.nunique())}; less than {NO_CHANGE:.3f}, 5% of the keys attended to, is none"
+    changes = "; ".join(f"{name}: {number(row)}" for (name, _), row in steps.iterrows())
     return (
         Finding.compared(f"Entropy is lower at learning rate {rates[-1]:g} than at {rates[0]:g}", "Figure 10",
-                         compare(ends, margin=NO_CHANGE), "falls", "texts", f"{number(ends)} ({told})."),
+                         compare(ends, margin=NO_CHANGE), "falls", "texts", f"{number(ends)} ({note})."),
         Finding.compared("Entropy falls at each step to a larger learning rate", "Figure 10",
-                         compare(steps, margin=NO_CHANGE), "falls", "steps", f"{each} ({told})."),
+                         compare(steps, margin=NO_CHANGE), "falls", "steps", f"{changes} ({note})."),
     )  # fmt: skip
 
 

@@ -32,10 +32,10 @@ class RecallCurves:
     reference: str
 
     def compute(self, effort: Effort, progress: Progress | None = None) -> Computed:
-        made = medium_runs(effort, progress)
-        table = made.recall.copy()
-        settings = {**made.settings, "thresholds_over_uniform": list(THRESHOLDS)}
-        return Computed(table, settings, self.findings(table), made.note)
+        runs = medium_runs(effort, progress)
+        table = runs.recall.copy()
+        settings = {**runs.settings, "thresholds_over_uniform": list(THRESHOLDS)}
+        return Computed(table, settings, self.findings(table), runs.note)
 
     def findings(self, table: pd.DataFrame) -> tuple[Finding, Finding]:
         """Is the descent smaller where attention should be sparser?
@@ -48,8 +48,8 @@ class RecallCurves:
         fall = descents(table)
         family = paired(fall, "descent", by=by, along=along, low=low, high=high)
         ends = compare(family)
-        other = compare(paired(descents(table, "recall_c"), "descent", by=by, along=along, low=low, high=high))
-        counted = other.count(statement)
+        by_attention = compare(paired(descents(table, "recall_c"), "descent", by=by, along=along, low=low, high=high))
+        counted = by_attention.count(statement)
         detail = (
             f"The change of the fall from {rate} = {low:g} to {high:g}, paired t tests over {ends.seeds} seeds, Holm "
             f"over the panels. Mean over the panels {overall(fall, 'descent', along=along, low=low, high=high)}. With "
@@ -73,10 +73,10 @@ class RecallCurves:
             panels = figure.subplots(len(sizes), len(columns), sharex="row", sharey="row", squeeze=False)
             for row, (n_query, n_next) in zip(panels, sizes, strict=True):
                 for ax, value in zip(row, columns, strict=True):
-                    here = table[(table["n_query"] == n_query) & (table[across] == value)]
+                    panel = table[(table["n_query"] == n_query) & (table[across] == value)]
                     ax.axvline(1000 / (10 + 10 * n_next), color="0.6", linestyle=":", linewidth=0.9)
-                    for i, line in enumerate(sorted(here[along].unique())):
-                        curve = here[here[along] == line].groupby("threshold")["recall"]
+                    for i, line in enumerate(sorted(panel[along].unique())):
+                        curve = panel[panel[along] == line].groupby("threshold")["recall"]
                         mean, error = curve.mean(), curve.sem()
                         x = 1000 * mean.index
                         ax.plot(x, mean, color=SERIES[i], linewidth=1.3, label=f"{SYMBOL[along]} = {line:g}")
@@ -97,8 +97,8 @@ def descents(table: pd.DataFrame, value: str = "recall") -> pd.DataFrame:
     """How much recall falls from the lowest to the highest threshold, for each run."""
     ends = table.groupby("n_query")["threshold"].transform
     low, high = table[table["threshold"] == ends("min")], table[table["threshold"] == ends("max")]
-    both = low.merge(high, on=list(KEYS), suffixes=("_low", "_high"), validate="one_to_one")
-    return both[list(KEYS)].assign(descent=both[f"{value}_low"] - both[f"{value}_high"])
+    at_ends = low.merge(high, on=list(KEYS), suffixes=("_low", "_high"), validate="one_to_one")
+    return at_ends[list(KEYS)].assign(descent=at_ends[f"{value}_low"] - at_ends[f"{value}_high"])
 
 
 TITLE = "Recall of distinct tokens against the threshold, by η_Y/η_Z"

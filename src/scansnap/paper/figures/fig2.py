@@ -43,9 +43,9 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
     data = data[["attention", "z"]].where(data.failed_step < 0)
     rows = []
     for run, seed in enumerate(runs.seed):
-        one = data.isel(run=run)
-        z = one.z.sel(query=int(classes.query[0])).values  # (step, M)
-        speed = np.abs(np.diff(one.attention.values, axis=0)).sum(-1)  # (step, K)
+        run_data = data.isel(run=run)
+        z = run_data.z.sel(query=int(classes.query[0])).values  # (step, M)
+        speed = np.abs(np.diff(run_data.attention.values, axis=0)).sum(-1)  # (step, K)
         for label, step in MOMENTS.items():
             for n in range(classes.n_classes):
                 share = speed[max(step - 1, 0), n] / speed[:, n].max()

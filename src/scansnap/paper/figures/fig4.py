@@ -46,8 +46,8 @@ def suppressed(table: pd.DataFrame) -> Finding:
 
 def most_frequent_wins(table: pd.DataFrame) -> Finding:
     final = table[table["step"] == STEPS]
-    own = final[final["kind"] == "distinct"]
-    wanted = own.loc[own.groupby(small_runs.CASE)["frequency"].idxmax()]
+    distinct = final[final["kind"] == "distinct"]
+    wanted = distinct.loc[distinct.groupby(small_runs.CASE)["frequency"].idxmax()]
     share = wanted.set_index(small_runs.CASE)["attention"]
     rivals = final.drop(index=wanted.index).groupby(small_runs.CASE)["attention"].max()
     start = float(wanted["frequency"].iloc[0])
@@ -109,9 +109,9 @@ def _larger(values: pd.Series, says: str, reference: str, detail: str) -> Findin
     rows = values.rename("value").reset_index()
     low, high = rows["eta_y"].min(), rows["eta_y"].max()
     change = overall(rows, "value", along="eta_y", low=low, high=high)
-    found = compare(paired(rows, "value", by=["seq_class"], along="eta_y", low=low, high=high))
+    comparison = compare(paired(rows, "value", by=["seq_class"], along="eta_y", low=low, high=high))
     return Finding.compared(
-        says, reference, found, "rises", "classes", detail.format(low=low, high=high, change=change)
+        says, reference, comparison, "rises", "classes", detail.format(low=low, high=high, change=change)
     )
 
 

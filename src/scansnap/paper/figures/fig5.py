@@ -103,8 +103,10 @@ def suppressed(table: pd.DataFrame) -> Finding:
     seeds = end.groupby(level="eta_z")
     shares = ", ".join(f"{interval(group.to_numpy(), signed=False)} (η = {rate:g})" for rate, group in seeds)
     detail = f"Their share of attention goes from {start.mean():.2f} to {shares}."
-    found = compare((end - start).unstack("seed"))
-    return Finding.compared("Common tokens lose attention with Adam too", "Figure 5", found, "falls", "rates", detail)
+    comparison = compare((end - start).unstack("seed"))
+    return Finding.compared(
+        "Common tokens lose attention with Adam too", "Figure 5", comparison, "falls", "rates", detail
+    )
 
 
 def draw(computed: Computed) -> Figure:

@@ -29,9 +29,9 @@ NO_CHANGE = math.log(1.05)
 
 
 def compute(effort: Effort, progress: Progress | None = None) -> Computed:
-    made = medium_runs(effort, progress)
-    table = made.entropy.copy()
-    return Computed(table, made.settings, findings(table), made.note)
+    runs = medium_runs(effort, progress)
+    table = runs.entropy.copy()
+    return Computed(table, runs.settings, findings(table), runs.note)
 
 
 def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
@@ -42,49 +42,49 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
 def past_threshold(table: pd.DataFrame) -> Finding:
     along, low, high = "ratio", 2.0, 10.0
     family = paired(table, "entropy", by=["n_query", "eta_z"], along=along, low=low, high=high)
-    found = compare(family)
+    change = compare(family)
     detail = (
-        f"Tested by paired t tests over {found.seeds} seeds, Holm over the curves; the mean rises in "
-        f"{int((found.mean > 0).sum())}. Mean over the curves "
-        f"{overall(table, 'entropy', along=along, low=low, high=high)} nats, least {_least(found)}. "
-        f"{exceptions(family, found, 'rises')}"
+        f"Tested by paired t tests over {change.seeds} seeds, Holm over the curves; the mean rises in "
+        f"{int((change.mean > 0).sum())}. Mean over the curves "
+        f"{overall(table, 'entropy', along=along, low=low, high=high)} nats, least {_least(change)}. "
+        f"{exceptions(family, change, 'rises')}"
     )
     says = "With η_Z fixed, entropy rises with η_Y/η_Z from 2 to 10"
-    return Finding.compared(says, "Figure 6, Section 8", found, "rises", "curves", detail.strip(), headline=2)
+    return Finding.compared(says, "Figure 6, Section 8", change, "rises", "curves", detail.strip(), headline=2)
 
 
 def before_threshold(table: pd.DataFrame) -> Finding:
     along, low, high = "ratio", 1.0, 2.0
     family = paired(table, "entropy", by=["n_query", "eta_z"], along=along, low=low, high=high)
-    found = compare(family, margin=NO_CHANGE)
+    change = compare(family, margin=NO_CHANGE)
     detail = (
         f"Counted where a rise of {NO_CHANGE:.3f} nats (5% more tokens attended to) or more can be excluded; it falls "
-        f"by more than that in {found.count('falls').agree} and rises by more in {found.count('rises').agree}. Mean "
+        f"by more than that in {change.count('falls').agree} and rises by more in {change.count('rises').agree}. Mean "
         f"change over the curves {overall(table, 'entropy', along=along, low=low, high=high)} nats. "
-        f"{exceptions(family, found, 'does not rise')}"
+        f"{exceptions(family, change, 'does not rise')}"
     )
     says = "The rise begins only near η_Y/η_Z = 2: from 1 to 2 entropy does not rise"
-    return Finding.compared(says, "Section 8", found, "does not rise", "curves", detail.strip())
+    return Finding.compared(says, "Section 8", change, "does not rise", "curves", detail.strip())
 
 
 def larger_eta_z(table: pd.DataFrame) -> Finding:
     along = "eta_z"
-    found = compare(paired_steps(table, "entropy", by=["n_query", "ratio"], along=along))
+    change = compare(paired_steps(table, "entropy", by=["n_query", "ratio"], along=along))
     low, high = min(table[along]), max(table[along])
     detail = (
-        f"A step is from one η_Z to the next larger one at the same size and ratio; paired t tests over {found.seeds} "
+        f"A step is from one η_Z to the next larger one at the same size and ratio; paired t tests over {change.seeds} "
         f"seeds, Holm over the steps. From η_Z = {low:g} to {high:g}: "
         f"{overall(table, 'entropy', along=along, low=low, high=high)} nats."
     )
     says = "At the same η_Y/η_Z, entropy falls as η_Z grows"
-    return Finding.compared(says, "Figure 6, Section 8", found, "falls", "steps", detail)
+    return Finding.compared(says, "Figure 6, Section 8", change, "falls", "steps", detail)
 
 
-def _least(found: Comparison) -> str:
-    if found.failed.all():
+def _least(comparison: Comparison) -> str:
+    if comparison.failed.all():
         return "unknown"
-    least = int(np.nanargmin(found.mean))
-    return said(float(found.mean[least]), float(found.half_width[least]))
+    least = int(np.nanargmin(comparison.mean))
+    return said(float(comparison.mean[least]), float(comparison.half_width[least]))
 
 
 def draw(computed: Computed) -> Figure:
@@ -93,11 +93,11 @@ def draw(computed: Computed) -> Figure:
     with styled(7.0, 2.35) as figure:
         panels = figure.subplots(1, table["n_query"].nunique(), sharex=True, squeeze=False)[0]
         for ax, (n_query, n_next) in zip(panels, sizes, strict=True):
-            here = table[table["n_query"] == n_query]
+            panel = table[table["n_query"] == n_query]
             ax.axvline(2, color="0.6", linestyle=":", linewidth=0.9)
             for i, eta_z in enumerate(sorted(table["eta_z"].unique())):
                 # side by side, so that error bars do not hide each other
-                by_ratio = here[here["eta_z"] == eta_z].groupby("ratio")["entropy"]
+                by_ratio = panel[panel["eta_z"] == eta_z].groupby("ratio")["entropy"]
                 mean, spread = by_ratio.mean(), by_ratio.std(ddof=1)
                 x = mean.index + 0.12 * (i - 1.5)
                 ax.errorbar(x, mean, spread, color=SERIES[i], marker=MARKERS[i], markersize=3, capsize=2,

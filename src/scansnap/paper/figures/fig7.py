@@ -16,7 +16,7 @@ from scansnap.measure.comparison import compare
 from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.paper.shared.over_seeds import how, marks, number
 from scansnap.paper.shared.run_cache import Record, cached_run
-from scansnap.paper.shared.text_runs import LENGTH, TextSetting, seeds_said, text_setting, trained, transformer
+from scansnap.paper.shared.text_runs import LENGTH, TextSetting, describe_seeds, text_setting, trained, transformer
 from scansnap.plots.style import ATTENTION_MAP, SERIES, styled
 from scansnap.progress import Progress, share
 from scansnap.text.evaluation import attention_statistics
@@ -38,21 +38,21 @@ FROZEN = 0.5  # the last third moves attention at most this share of what the fi
 def compute(effort: Effort, progress: Progress | None = None) -> Computed:
     """Maps at four moments of the first seed; entropy and movement over the validation text for all seeds."""
     setting = text_setting(effort)
-    setting = replace(setting, note=f"{setting.note}; learning rate {ETA:g}; {seeds_said(setting.size.seeds)}")
+    setting = replace(setting, note=f"{setting.note}; learning rate {ETA:g}; {describe_seeds(setting.size.seeds)}")
     moments = [round(m * setting.size.steps) for m in MOMENTS]
     todo = [(layers, seed) for layers in LAYERS for seed in setting.seeds]
     tables = []
     for i, (layers, seed) in enumerate(todo):
-        told = {"figure": "fig7", "layers": layers, "seed": seed, "eta": ETA, "moments": moments, **setting.key()}
+        key = {"figure": "fig7", "layers": layers, "seed": seed, "eta": ETA, "moments": moments, **setting.key()}
         make = partial(run, setting, layers, seed, moments, share(progress, i, len(todo)))
-        found = cached_run(effort.cache_folder, told, make)
+        record = cached_run(effort.cache_folder, key, make)
         tables.append(pd.DataFrame({"kind": "run", "layers": layers, "seed": seed, "iteration": moments,
-                                    "entropy": found["entropy"], "moved": found["moved"]}))  # fmt: skip
+                                    "entropy": record["entropy"], "moved": record["moved"]}))  # fmt: skip
         if seed == setting.seeds[0]:
             row, column = np.tril_indices(LENGTH)
             tables += [pd.DataFrame({"kind": "map", "layers": layers, "seed": seed, "iteration": step, "row": row,
                                      "column": column, "attention": picture[row, column]})
-                       for step, picture in zip(moments, found["maps"], strict=True)]  # fmt: skip
+                       for step, picture in zip(moments, record["maps"], strict=True)]  # fmt: skip
     table = pd.concat(tables, ignore_index=True)
     words = [setting.corpus.words[token] for token in window(setting)[0].tolist()]
     settings = {**setting.describe(), "layers": list(LAYERS), "eta": ETA, "iterations": moments, "window": words}
@@ -68,19 +68,19 @@ def run(setting: TextSetting, layers: int, seed: int, moments: list[int], progre
     """Entropy, movement since the moment before, and the map, at each moment; NaN from where the training failed."""
     stretch = torch.as_tensor(np.asarray(setting.valid[: 40 * LENGTH], dtype=np.int64)).view(-1, LENGTH)
 
-    def look(model: LanguageModel, step: int) -> dict[str, Any]:
+    def measure(model: LanguageModel, step: int) -> dict[str, Any]:
         rows = attention_statistics(model, setting.valid, length=LENGTH)
         return {"map": model.attention(window(setting).to(model.device))[0][0, 0],
                 "rows": model.attention(stretch.to(model.device))[0][:, 0],
                 "entropy": rows[0]["entropy"]}  # fmt: skip
 
     model = transformer(setting, layers=layers, eta=ETA, seed=seed)
-    seen = trained(model, setting, seed=seed, measure=look, snapshots=moments, progress=progress).measured
+    measured = trained(model, setting, seed=seed, measure=measure, snapshots=moments, progress=progress).measured
     nothing = {"map": np.full((LENGTH, LENGTH), np.nan), "rows": np.nan, "entropy": np.nan}
-    at = [seen.get(step, nothing) for step in moments]
+    at = [measured.get(step, nothing) for step in moments]
     moved = [float(np.abs(b["rows"] - a["rows"]).sum(-1).mean() / 2) for a, b in pairwise(at)]
-    return {"entropy": np.array([one["entropy"] for one in at]), "moved": np.array([np.nan, *moved]),
-            "maps": np.stack([one["map"] for one in at])}  # fmt: skip
+    return {"entropy": np.array([values["entropy"] for values in at]), "moved": np.array([np.nan, *moved]),
+            "maps": np.stack([values["map"] for values in at])}  # fmt: skip
 
 
 def findings(table: pd.DataFrame) -> tuple[Finding, ...]:

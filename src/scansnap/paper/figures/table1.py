@@ -36,20 +36,20 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
 def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
     """By definition: the list is ours; it can only be wrong about our own code."""
     others = table[~table.named]
-    kept = ", ".join(f"{row.symbol} as {row.code_name}" for row in others.itertuples())
+    described = ", ".join(f"{row.symbol} as {row.code_name}" for row in others.itertuples())
     return (
         Finding("Every quantity is in the code where the list says", "Table 1", int(table.found.sum()), len(table),
                 "symbols", kind="by definition"),
         Finding("Every quantity has its own name there", "Table 1", int(table.named.sum()), len(table), "symbols",
-                f"Kept otherwise: {kept}." if kept else "", kind="by definition"),
+                f"Stored otherwise: {described}." if described else "", kind="by definition"),
     )  # fmt: skip
 
 
 def draw(computed: Computed) -> Figure:
     """The table, one line a symbol."""
     rows = computed.table
-    told = [name if name == code else f"{name}: {code}" for name, code in zip(rows.name, rows.code_name, strict=True)]
-    rows = rows.assign(name=told)
+    names = [name if name == code else f"{name}: {code}" for name, code in zip(rows.name, rows.code_name, strict=True)]
+    rows = rows.assign(name=names)
     with styled(7.8, 0.235 * (len(rows) + 1.2)) as figure:
         ax = figure.subplots()
         ax.set(xlim=(0, 1), ylim=(len(rows), -1))
@@ -67,7 +67,7 @@ def draw(computed: Computed) -> Figure:
 
 @dataclass(frozen=True)
 class Symbol:
-    """One quantity, the name it is meant to have, and the one place where the code keeps it.
+    """One quantity, its intended name, and where the code has it.
 
     ``home`` is "module:thing", "module:thing.member" (a field, property or method of a class),
     "module:function(parameter)" or "module:table[key]".
@@ -81,8 +81,8 @@ class Symbol:
 
     @property
     def code_name(self) -> str:
-        """The last name of the home: what the code calls it, which is ``name`` unless a quantity is kept otherwise."""
-        return self._place[-1]
+        """The last name of the home: ``name`` unless the code calls the quantity otherwise."""
+        return self._parts[-1]
 
     @property
     def named(self) -> bool:
@@ -91,7 +91,7 @@ class Symbol:
 
     def exists(self) -> bool:
         """Whether the code has something at this very home."""
-        module, thing, form, member = self._place
+        module, thing, form, member = self._parts
         owner = getattr(importlib.import_module(module), thing, None)
         if form == "":
             return owner is not None
@@ -102,12 +102,12 @@ class Symbol:
         return isinstance(owner, type) and (member in vars(owner) or member in owner.__annotations__)
 
     @property
-    def _place(self) -> tuple[str, str, str, str]:
+    def _parts(self) -> tuple[str, str, str, str]:
         """Module, thing, which of the forms (its opening sign), and the last name."""
-        found = re.fullmatch(r"([\w.]+):(\w+)(?:([.(\[])(\w+)[)\]]?)?", self.home)
-        if found is None:
+        value = re.fullmatch(r"([\w.]+):(\w+)(?:([.(\[])(\w+)[)\]]?)?", self.home)
+        if value is None:
             raise ValueError(f"{self.home!r} is not the home of anything")
-        module, thing, form, member = found.groups(default="")
+        module, thing, form, member = value.groups(default="")
         return module, thing, form, member or thing
 
 
@@ -135,15 +135,15 @@ SYMBOLS = (
     Symbol("c_n", "M", "token-level attention, c ∝ P(l|n) e^z", "attention",
            "scansnap.results.variables:VARIABLES[attention]"),
     Symbol("f_n = c_n/‖c_n‖₂", "M", "normalised attention output", "f", "scansnap.dynamics.yz:Forward.f"),
-    Symbol("α_n", "M", "softmax(Yᵀ f_n), what is predicted; kept as its logarithm", "alpha",
+    Symbol("α_n", "M", "softmax(Yᵀ f_n), what is predicted; stored as its logarithm", "alpha",
            "scansnap.dynamics.yz:Forward.log_alpha"),
     Symbol("η_Y", "–", "learning rate of the decoder Y", "eta_y", "scansnap.runs:Runs.eta_y"),
     Symbol("η_Z", "–", "learning rate of the attention logits Z", "eta_z", "scansnap.runs:Runs.eta_z"),
     Symbol("h(s)", "–", "how far the decoder is after s visits of a class", "h", "scansnap.theory:h"),
     Symbol("γ(t)", "–", "speed the decoder gives to attention", "gamma", "scansnap.theory:gamma"),
-    Symbol("ι_n(t)", "K", "how strongly class n pulls towards its own f_n; kept as γι", "iota",
+    Symbol("ι_n(t)", "K", "how strongly class n pulls towards its own f_n; stored as γι", "iota",
            "scansnap.claims.theorems.gradient_decomposition:Decomposition.gamma_iota"),
-    Symbol("β_nn′(t)", "K×K", "how strongly class n pushes away from class n′; kept as γβ", "beta",
+    Symbol("β_nn′(t)", "K×K", "how strongly class n pushes away from class n′; stored as γβ", "beta",
            "scansnap.claims.theorems.gradient_decomposition:Decomposition.gamma_beta"),
     Symbol("ξ_n(t)", "K", "γ Σ β_nn′ f_nᵀf_n′, what makes distinct tokens of class n grow", "xi",
            "scansnap.claims.ours.path:PredictedPath.xi"),

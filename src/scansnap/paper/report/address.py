@@ -22,29 +22,33 @@ FLOW = {"momentum": 0.0, "batch_size": None}  # steps on the expected gradient f
 def address(settings: dict[str, Any]) -> str | None:
     """The first run of a figure, and beside it the last along what it varies; None if an address cannot say it."""
     several = settings.get("settings")
-    own = {**FLOW, **several[0]} if several else settings
-    classes = _classes(own)
-    if classes is None or "eta_z" not in own or not ("eta_y" in own or "ratio" in own):
+    chosen = {**FLOW, **several[0]} if several else settings
+    classes = _classes(chosen)
+    if classes is None or "eta_z" not in chosen or not ("eta_y" in chosen or "ratio" in chosen):
         return None
-    run = {name: _values(own[name])[0] for name in (*VARIED, "eta_y") if name in own}
-    fields = {**classes, **_training(own)}
-    said = {**fields, **_rates(run)}
-    along = next((name for name in VARIED if len(_values(own.get(name))) > 1), None)
+    run = {name: _values(chosen[name])[0] for name in (*VARIED, "eta_y") if name in chosen}
+    fields = {**classes, **_training(chosen)}
+    query = {**fields, **_rates(run)}
+    along = next((name for name in VARIED if len(_values(chosen.get(name))) > 1), None)
     if along is not None:
-        last = {**fields, **_rates({**run, along: _values(own[along])[-1]})}
-        said |= {f"pin.{name}": value for name, value in last.items()}
-    return f"{PLACE}#{urlencode(said)}"
+        last = {**fields, **_rates({**run, along: _values(chosen[along])[-1]})}
+        query |= {f"pin.{name}": value for name, value in last.items()}
+    return f"{PLACE}#{urlencode(query)}"
 
 
-def _classes(own: dict[str, Any]) -> dict[str, str] | None:
+def _classes(settings: dict[str, Any]) -> dict[str, str] | None:
     """A preset by its name, or the synthetic one by its knobs; of several sizes the first."""
-    found = own.get("preset", own.get("classes"))
+    classes = settings.get("preset", settings.get("classes"))
     knobs = (
-        found if isinstance(found, dict) else {"n_queries": _values(own["n_queries"])[0]} if "n_queries" in own else {}
+        classes
+        if isinstance(classes, dict)
+        else {"n_queries": _values(settings["n_queries"])[0]}
+        if "n_queries" in settings
+        else {}
     )
-    if found is None:
+    if classes is None:
         return None
-    name = "synthetic" if isinstance(found, dict) else str(found)
+    name = "synthetic" if isinstance(classes, dict) else str(classes)
     return {
         "classes": name,
         **{f"classes.{name}": json.dumps(value, separators=(",", ":")) for name, value in knobs.items()},
@@ -56,14 +60,14 @@ def _rates(run: dict[str, float]) -> dict[str, str]:
     return {"eta_y": f"{eta_y:.12g}", "eta_z": f"{run['eta_z']:.12g}"}
 
 
-def _training(own: dict[str, Any]) -> dict[str, str]:
-    found = {name: own[name] for name in TRAINING if name in own}
-    found |= {name: own["model"][name] for name in MODEL if name in own.get("model", {})}
-    if "optimizer_y" in own:
-        found["optimizer"] = own["optimizer_y"]["name"]
-    if own.get("seeds"):
-        found["seed"] = own["seeds"][0]
-    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in found.items()}
+def _training(settings: dict[str, Any]) -> dict[str, str]:
+    fields = {name: settings[name] for name in TRAINING if name in settings}
+    fields |= {name: settings["model"][name] for name in MODEL if name in settings.get("model", {})}
+    if "optimizer_y" in settings:
+        fields["optimizer"] = settings["optimizer_y"]["name"]
+    if settings.get("seeds"):
+        fields["seed"] = settings["seeds"][0]
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in fields.items()}
 
 
 def _values(value: Any) -> list[Any]:

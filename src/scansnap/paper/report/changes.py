@@ -85,9 +85,9 @@ class Changes:
             return f"No verdict and no number of {self.compared} statements changed."
         counts = {what: sum(change.what == what for change in self.changed) for what in ("verdict", "new", "gone")}
         numbers = [change for change in self.changed if change.shifts]
-        far = sum(change.beyond is True for change in numbers)
+        n_beyond = sum(change.beyond is True for change in numbers)
         parts = [f"{counts['verdict']} verdicts" if counts["verdict"] != 1 else "1 verdict",
-                 f"numbers of {len(numbers)}, of {far} beyond their error"]  # fmt: skip
+                 f"numbers of {len(numbers)}, of {n_beyond} beyond their error"]  # fmt: skip
         rest = "".join(
             f"; {counts[what]} {word}" for what, word in (("new", "are new"), ("gone", "are gone")) if counts[what]
         )

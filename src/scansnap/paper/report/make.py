@@ -109,11 +109,11 @@ def save_target(target: DrawnTarget, effort: Effort, out: Path) -> Made:
     for file, kind in zip(files[1:], WRITTEN, strict=True):
         put(out / file, target.pictures[kind])
     figure = find(name)
-    made = Made(name, figure.TITLE, figure.CAPTION, computed, command(name, effort), target.seconds, files,
+    result = Made(name, figure.TITLE, figure.CAPTION, computed, command(name, effort), target.seconds, files,
                 target.pictures.get("svg", b""), target.focus)  # fmt: skip
-    add_entry(made, effort, out)
+    add_entry(result, effort, out)
     discard_runs(out / UNFINISHED / name)
-    return made
+    return result
 
 
 def command(targets: str, effort: Effort) -> str:

@@ -94,18 +94,18 @@ def all_versions() -> dict[str, str]:
     return {**versions(), "pandas": pandas.__version__, "matplotlib": matplotlib.__version__}
 
 
-def add_entry(made: Made, effort: Effort, out: Path) -> None:
+def add_entry(target: Made, effort: Effort, out: Path) -> None:
     """Add a target to the manifest."""
     manifest = read_manifest(out)
-    manifest["targets"][made.name] = {
-        "title": made.title,
-        "command": made.command,
+    manifest["targets"][target.name] = {
+        "title": target.title,
+        "command": target.command,
         "quick": effort.quick,
-        "settings": made.computed.settings,
-        "note": made.computed.note,
-        "findings": [finding_entry(finding) for finding in made.computed.findings],
-        "files": list(made.files),
-        "seconds": round(made.seconds, 3),
+        "settings": target.computed.settings,
+        "note": target.computed.note,
+        "findings": [finding_entry(finding) for finding in target.computed.findings],
+        "files": list(target.files),
+        "seconds": round(target.seconds, 3),
         "versions": all_versions(),
         "machine": machine(effort.device),
     }

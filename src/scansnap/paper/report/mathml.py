@@ -31,15 +31,15 @@ def _row(text: str) -> str:
 
 def _atom(text: str, at: int) -> tuple[str, int]:
     """A letter, number, root or sign, with what stands below and above it; and where the next begins."""
-    found = _TOKEN.match(text, at)
-    assert found is not None  # a sign is anything
-    at = found.end()
-    if found["space"]:
+    match = _TOKEN.match(text, at)
+    assert match is not None  # a sign is anything
+    at = match.end()
+    if match["space"]:
         return "", at
-    if found["root"]:
+    if match["root"]:
         inside, at = _atom(text, at)
         return f"<msqrt>{inside}</msqrt>", at
-    base = _written(found)
+    base = _written(match)
     below, at = _below(text, at)
     above = ""
     while at < len(text) and text[at] in f"ᵀ{PRIME}'":
@@ -54,20 +54,20 @@ def _atom(text: str, at: int) -> tuple[str, int]:
     return base, at
 
 
-def _written(found: re.Match[str]) -> str:
-    if found["word"]:
-        return f"<mi>{escape(found['word'])}</mi>"
-    if found["number"]:
-        return f"<mn>{found['number']}</mn>"
-    return f"<mi>{found['letter']}</mi>" if found["letter"] else f'<mo stretchy="false">{escape(found["sign"])}</mo>'
+def _written(match: re.Match[str]) -> str:
+    if match["word"]:
+        return f"<mi>{escape(match['word'])}</mi>"
+    if match["number"]:
+        return f"<mn>{match['number']}</mn>"
+    return f"<mi>{match['letter']}</mi>" if match["letter"] else f'<mo stretchy="false">{escape(match["sign"])}</mo>'
 
 
 def _below(text: str, at: int) -> tuple[str, int]:
     """An index: after _, or written small."""
-    if found := _INDEX.match(text, at):
-        inside = found[1] if found[1] is not None else found[2]
+    if match := _INDEX.match(text, at):
+        inside = match[1] if match[1] is not None else match[2]
         named = inside.isalpha() and inside.isupper() and len(inside) > 1  # G_DT: a name, not a product
-        return (f"<mi>{inside}</mi>" if named else _row(inside)), found.end()
+        return (f"<mi>{inside}</mi>" if named else _row(inside)), match.end()
     small = re.compile(f"[{''.join(SUBSCRIPTS)}]+").match(text, at)
     if small is None:
         return "", at

@@ -41,27 +41,27 @@ KIND_WORDS: dict[Kind, str] = {
 }
 STATUS = {"holds": "agrees", "fails": "disagrees", "undecided": "undecided", "not applicable": "not-applicable"}
 SIGNS = {"holds": "✓", "fails": "✗", "undecided": "?", "not applicable": "–"}
-CLAIMS = "claims"  # the target told by a table of its own
+CLAIMS = "claims"  # the target with its own table
 TO_CHANGES = Markup('<li><a href="#changes">Since an earlier reproduction</a></li>')  # in the contents
-MOST_TOLD = 6  # findings in the words for a drawing
+MAX_VERDICTS = 6  # findings in the text alternative of a drawing
 MOST_DOTS = 600  # of a finding that has no noise: more would be one line of ink
 
 
 def page(made: Sequence[Made], effort: Effort, changes: Changes | None = None) -> str:
     """The whole document. ``changes``: against an earlier reproduction."""
     drawings = Drawings()
-    inline = {one.name: drawings.inline(one.svg, one.name, alt(one)) for one in made if one.svg}
-    counts = totals(finding for one in made for finding in one.computed.findings)
+    inline = {m.name: drawings.inline(m.svg, m.name, alt(m)) for m in made if m.svg}
+    counts = totals(finding for m in made for finding in m.computed.findings)
     return render(
         PACKAGE, FILTERS, points_by_finding(made),
         effort=effort, origin=origin(made), scaled_down=scaled_down(made), verdicts=VERDICTS, plural=PLURAL,
         measured=counts.get("measured", {}), totals=counts, level=LEVEL, mostly=MOSTLY, status=STATUS, signs=SIGNS,
         changes=changes, rule=RULE, made=made, entry_of_changes=TO_CHANGES, drawings=inline, shared=drawings.shared(),
-        headlines=headlines(made), figures=in_order(made), studies=[one for one in made if one.name in BEYOND],
+        headlines=headlines(made), figures=in_order(made), studies=[m for m in made if m.name in BEYOND],
         claims=next((m for m in made if m.name == CLAIMS), None),
-        kinds=by_kind(one for one in made if one.name != CLAIMS), kind_words=KIND_WORDS,
-        absent=[name for name in TARGETS if name not in {one.name for one in made}],
-        again=command(" ".join(one.name for one in made), effort), facts={**machine(effort.device), **all_versions()},
+        kinds=by_kind(m for m in made if m.name != CLAIMS), kind_words=KIND_WORDS,
+        absent=[name for name in TARGETS if name not in {m.name for m in made}],
+        again=command(" ".join(m.name for m in made), effort), facts={**machine(effort.device), **all_versions()},
     )  # fmt: skip
 
 
@@ -73,51 +73,54 @@ def changed(text: str, changes: Changes) -> str:
     return re.sub("<!-- changes -->.*?<!-- /changes -->", lambda _: section, text, count=1, flags=re.DOTALL)
 
 
-def headlines(made: Sequence[Made]) -> list[tuple[Made, Finding]]:
-    """What the report begins with: the first of the findings that are declared to be headlines and were made."""
-    found = [(one, finding) for one in made for finding in one.computed.findings if finding.headline]
-    return sorted(found, key=lambda pair: pair[1].headline)[:HEADLINES]
+def headlines(targets: Sequence[Made]) -> list[tuple[Made, Finding]]:
+    """The findings at the top of the report: the first of those declared as headlines."""
+    pairs = [(target, finding) for target in targets for finding in target.computed.findings if finding.headline]
+    return sorted(pairs, key=lambda pair: pair[1].headline)[:HEADLINES]
 
 
-def in_order(made: Sequence[Made]) -> list[Made]:
+def in_order(targets: Sequence[Made]) -> list[Made]:
     """The paper's figures by number, then its table."""
-    own = [one for one in made if one.name not in (*BEYOND, CLAIMS)]
-    return sorted(own, key=lambda one: (one.name.strip("0123456789"), int(re.sub(r"\D", "", one.name) or 0)))
+    figures = [target for target in targets if target.name not in (*BEYOND, CLAIMS)]
+    return sorted(
+        figures, key=lambda target: (target.name.strip("0123456789"), int(re.sub(r"\D", "", target.name) or 0))
+    )
 
 
-def by_kind(made: Iterator[Made]) -> dict[Kind, list[tuple[Made, int, Finding]]]:
-    """Their findings with their places, what is measured first."""
-    found = [(one, i, finding) for one in made for i, finding in enumerate(one.computed.findings)]
-    return {kind: rows for kind in ORDER if (rows := [row for row in found if row[2].kind == kind])}
+def by_kind(targets: Iterator[Made]) -> dict[Kind, list[tuple[Made, int, Finding]]]:
+    """The findings of targets with their positions, measured ones first."""
+    all_rows = [(target, i, finding) for target in targets for i, finding in enumerate(target.computed.findings)]
+    return {kind: rows for kind in ORDER if (rows := [row for row in all_rows if row[2].kind == kind])}
 
 
-def alt(one: Made) -> str:
-    """What a drawing shows, for those who do not see it: its caption and what was found, disagreement first."""
-    told = sorted(one.computed.findings, key=lambda f: f.verdict in ("agrees", "not applicable"))[:MOST_TOLD]
-    found = "; ".join(f"{f.says}: {f.verdict}, {f.counted}" for f in told)
-    return f"{label(one.name)}. {one.caption} Found: {found or 'nothing to count'}."
+def alt(target: Made) -> str:
+    """What a drawing shows, for those who do not see it: its caption and its verdicts, disagreements first."""
+    shown = sorted(target.computed.findings, key=lambda f: f.verdict in ("agrees", "not applicable"))[:MAX_VERDICTS]
+    verdicts = "; ".join(f"{f.says}: {f.verdict}, {f.counted}" for f in shown)
+    return f"{label(target.name)}. {target.caption} Found: {verdicts or 'nothing to count'}."
 
 
-def points_by_finding(made: Sequence[Made]) -> dict[str, Any]:
+def points_by_finding(targets: Sequence[Made]) -> dict[str, Any]:
     """The points behind each count, by the name of its button."""
     return {
-        f"{one.name}-{i}": points(finding.points)
-        for one in made for i, finding in enumerate(one.computed.findings) if finding.points and finding.points.values
+        f"{target.name}-{i}": points(finding.points)
+        for target in targets for i, finding in enumerate(target.computed.findings)
+        if finding.points and finding.points.values
     }  # fmt: skip
 
 
-def points(seen: Points) -> dict[str, Any]:
+def points(tested: Points) -> dict[str, Any]:
     """What the page draws of them: rows of dots with mean and interval; without noise one row of all cases, if many."""
-    table = np.array(seen.values)
-    cases = list(seen.cases)
-    if seen.exact:
+    table = np.array(tested.values)
+    cases = list(tested.cases)
+    if tested.exact:
         half = np.zeros(len(table))
         if len(table) > len(cases):
             table, cases, half = table[:: 1 + len(table) // MOST_DOTS].T, [], np.array([])
     else:
         half = compare(table).half_width
     return {"v": [[_short(x) for x in row] for row in table], "h": [_short(x) for x in half], "c": cases,
-            "w": seen.wanted or "", "m": seen.margin}  # fmt: skip
+            "w": tested.wanted or "", "m": tested.margin}  # fmt: skip
 
 
 def _short(value: float) -> float | None:
@@ -134,33 +137,33 @@ def polyline(line: Line) -> str:
     return " ".join(f"{2 + 96 * x:.1f},{30 - 28 * y:.1f}" for x, y in line)
 
 
-def origin(made: Sequence[Made]) -> str:
-    """Which targets are no measurement, in a sentence."""
-    found: dict[str, list[str]] = {}
-    for one in made:
-        kinds = {finding.kind for finding in one.computed.findings}
+def origin(targets: Sequence[Made]) -> str:
+    """One sentence on the targets that measure nothing."""
+    labels: dict[str, list[str]] = {}
+    for target in targets:
+        kinds = {finding.kind for finding in target.computed.findings}
         if len(kinds) == 1 and kinds <= NO_MEASUREMENT.keys():
-            found.setdefault(NO_MEASUREMENT[kinds.pop()], []).append(label(one.name))
-    if not found:
+            labels.setdefault(NO_MEASUREMENT[kinds.pop()], []).append(label(target.name))
+    if not labels:
         return "All numbers come from new runs."
     parts = [f"{' and '.join([', '.join(names[:-1])] * (len(names) > 1) + names[-1:])} "
-             f"{'is' if len(names) == 1 else 'are'} {word}" for word, names in found.items()]  # fmt: skip
-    rest = "; the rest comes from new runs" if sum(map(len, found.values())) < len(made) else ""
+             f"{'is' if len(names) == 1 else 'are'} {word}" for word, names in labels.items()]  # fmt: skip
+    rest = "; the rest comes from new runs" if sum(map(len, labels.values())) < len(targets) else ""
     return f"{'; '.join(parts)}{rest}."
 
 
-def scaled_down(made: Sequence[Made]) -> list[str]:
+def scaled_down(targets: Sequence[Made]) -> list[str]:
     """The text, steps and words of experiments that are smaller than the paper's, as they are on a CPU."""
-    settings = [one.computed.settings for one in made if one.computed.settings.get("device") == "cpu"]
+    settings = [target.computed.settings for target in targets if target.computed.settings.get("device") == "cpu"]
     return sorted({f"{of['corpus']}, {of['steps']} steps, {of['vocab_size']:,} words" for of in settings
                    if {"corpus", "steps", "vocab_size"} <= of.keys()})  # fmt: skip
 
 
-def by_claim(one: Made) -> dict[Kind, list[tuple[int, Finding, list[Any]]]]:
+def by_claim(target: Made) -> dict[Kind, list[tuple[int, Finding, list[Any]]]]:
     """The claims' findings with their places and rows, a row for each setting; what is measured first."""
-    rows = [list(part.itertuples()) for _, part in one.computed.table.groupby(["claim", "kind"], sort=False)]
-    found = [(i, finding, of) for i, (finding, of) in enumerate(zip(one.computed.findings, rows, strict=True))]
-    return {kind: some for kind in ORDER if (some := [row for row in found if row[1].kind == kind])}
+    rows = [list(part.itertuples()) for _, part in target.computed.table.groupby(["claim", "kind"], sort=False)]
+    groups = [(i, finding, of) for i, (finding, of) in enumerate(zip(target.computed.findings, rows, strict=True))]
+    return {kind: chosen for kind in ORDER if (chosen := [row for row in groups if row[1].kind == kind])}
 
 
 _BASE = r"(?<![A-Za-z_])([A-Za-zα-ωΓΣΩżξ]['′]?)"

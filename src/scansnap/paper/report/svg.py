@@ -45,7 +45,7 @@ class Drawings:
         body = _GLYPH.sub(self._glyph, body)
         body = _SHAPE.sub(_rounded, body)
         body = _NAMES.sub(
-            lambda found: found[1] + (self.glyphs[found[2]][0] if found[2] in self.glyphs else f"{name}-{found[2]}"),
+            lambda match: match[1] + (self.glyphs[match[2]][0] if match[2] in self.glyphs else f"{name}-{match[2]}"),
             body,
         )
         body = _STYLE.sub(self._class, body)
@@ -70,16 +70,16 @@ class Drawings:
             f":root{{{colours}}}{rules}</style>"
         )
 
-    def _glyph(self, found: re.Match[str]) -> str:
-        self.glyphs.setdefault(found[1], (f"g{len(self.glyphs)}", found[2] or ""))  # a space has no outline
+    def _glyph(self, match: re.Match[str]) -> str:
+        self.glyphs.setdefault(match[1], (f"g{len(self.glyphs)}", match[2] or ""))  # a space has no outline
         return ""
 
-    def _class(self, found: re.Match[str]) -> str:
-        style = _COLOUR.sub(self._colour, found[1]).replace(": ", ":").replace("; ", ";")
+    def _class(self, match: re.Match[str]) -> str:
+        style = _COLOUR.sub(self._colour, match[1]).replace(": ", ":").replace("; ", ";")
         return f' class="{self.classes.setdefault(style, f"s{len(self.classes)}")}"'
 
-    def _colour(self, found: re.Match[str]) -> str:
-        colour = found[1]
+    def _colour(self, match: re.Match[str]) -> str:
+        colour = match[1]
         red, green, blue = channels(colour)
         if red == green == blue:
             ink = round(100 * (1 - red / 255))
@@ -92,10 +92,10 @@ class Drawings:
 
 def size_of(svg: bytes) -> tuple[float, float, float, float]:
     """Left, top, width and height in points."""
-    found = re.search(rb'<svg[^>]* viewBox="([-\d. ]+)"', svg)
-    if found is None:
+    match = re.search(rb'<svg[^>]* viewBox="([-\d. ]+)"', svg)
+    if match is None:
         raise ValueError("this is no drawing of matplotlib's")
-    left, top, width, height = map(float, found[1].split())
+    left, top, width, height = map(float, match[1].split())
     return left, top, width, height
 
 
@@ -139,12 +139,12 @@ def _hex(rgb: RGB) -> str:
     return "#" + bytes(rgb).hex()
 
 
-def _rounded(found: re.Match[str]) -> str:
+def _rounded(match: re.Match[str]) -> str:
     """Hundredths of a point; a scale keeps its digits."""
-    name, value = found[1], re.sub(r"\s*\n", " ", found[2]).strip()
+    name, value = match[1], re.sub(r"\s*\n", " ", match[2]).strip()
     short = _MOVE.sub(_short, value) if name == "transform" else _short(value)
     return f'{name}="{short}"'
 
 
-def _short(found: re.Match[str] | str) -> str:
-    return _DIGITS.sub(r"\1", found if isinstance(found, str) else found[0])
+def _short(match: re.Match[str] | str) -> str:
+    return _DIGITS.sub(r"\1", match if isinstance(match, str) else match[0])

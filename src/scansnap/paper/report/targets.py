@@ -1,4 +1,4 @@
-"""What can be reproduced: the paper's figures and table, the claims and our studies, by name."""
+"""The targets of ``scansnap reproduce``: figures, the table, the claims and our studies, by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # the command reads the groups before it loads anything else
 
 SYNTHETIC = ("fig1", "fig2", "fig3", "fig4", "fig5", "fig6", "fig8", "fig9", "fig11", "fig12", "table1", "claims",
              "timescales")  # fmt: skip
-THEORY = ("validity", "deviations")  # what holds in place of the paper's statements, and where: two minutes
+THEORY = ("validity", "deviations")  # where the paper's statements hold and what replaces them: two minutes
 ON_TEXT = ("layers", "words", "sparsity")
 NAMED = ("probe", "dial")  # not in ``all``: minutes on a CPU for three seeds, which decide little, and hours
 STUDIES = (*THEORY, *ON_TEXT, *NAMED)  # beyond the paper's figures
@@ -22,8 +22,8 @@ TEXT = ("fig7", "fig10", *ON_TEXT)  # on real text: minutes instead of seconds
 READS_A_CORPUS = (*TEXT, "probe")
 TARGETS = (*SYNTHETIC, *THEORY, *TEXT, *NAMED)
 BEYOND = ("timescales", *STUDIES)  # the report has them after the paper's figures
-IN_WORDS = ("table1",)  # what the report tells by a table, without a drawing
-NEEDS = {"probe": "transformers"}  # a package that not every installation has
+IN_WORDS = ("table1",)  # shown as a table in the report, without a drawing
+NEEDS = {"probe": "transformers"}  # optional packages that targets need
 GROUPS = {"all": (*SYNTHETIC, *THEORY, *TEXT), "synthetic": SYNTHETIC, "theory": THEORY, "text": TEXT}
 
 
@@ -34,15 +34,15 @@ def find(name: str) -> PaperFigure:
 
 
 def chosen(names: Sequence[str]) -> list[str]:
-    """Nothing means ``all``; the order is that of TARGETS, and none comes twice."""
+    """Names and groups as targets in the order of TARGETS, without duplicates; no names mean ``all``."""
     for name in names:
         check_choice("TARGET", name, (*TARGETS, *GROUPS))
-    wanted = {one for name in names or ["all"] for one in GROUPS.get(name, (name,))}
+    wanted = {target for name in names or ["all"] for target in GROUPS.get(name, (name,))}
     return [name for name in TARGETS if name in wanted]
 
 
 def require(name: str) -> None:
-    """Refuse a target that cannot be made here."""
+    """Refuse a target whose optional package is missing."""
     package = NEEDS.get(name, "")
     if package and not installed(package):
         raise InputError("TARGET", name, f"another one unless the package {package} is installed ({how(package)})")

@@ -19,8 +19,8 @@ from scansnap.measure.comparison import Comparison, Statement, compare, interval
 
 def mean_and_half(values: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """Of values (places, seeds): the mean and half of its interval, 0 where one seed or a failed run leaves none."""
-    found = compare(values)
-    return found.mean, np.where(np.isfinite(found.half_width), found.half_width, 0.0)
+    comparison = compare(values)
+    return comparison.mean, np.where(np.isfinite(comparison.half_width), comparison.half_width, 0.0)
 
 
 def how(seeds: int) -> str:
@@ -30,10 +30,10 @@ def how(seeds: int) -> str:
 
 def number(values: ArrayLike, signed: bool = True) -> str:
     """A number with its interval; alone where there is one seed, which :func:`how` says."""
-    seen = np.ravel(np.asarray(values, dtype=np.float64))
-    if len(seen) > 1 or not np.isfinite(seen[0]):
-        return interval(seen, signed)
-    return f"{seen[0]:{'+' if signed else ''}.3f}".replace("-", "−")
+    finite = np.ravel(np.asarray(values, dtype=np.float64))
+    if len(finite) > 1 or not np.isfinite(finite[0]):
+        return interval(finite, signed)
+    return f"{finite[0]:{'+' if signed else ''}.3f}".replace("-", "−")
 
 
 def percent(values: ArrayLike, signed: bool = True) -> str:
@@ -51,20 +51,20 @@ def marks(ax: Any, x: ArrayLike, values: ArrayLike, *, colour: Any, beside: floa
 
     beside  how far to the right the dots stand, so that the interval does not hide them
     """
-    at, seen = np.asarray(x, dtype=np.float64), np.asarray(values, dtype=np.float64)
-    mean, half = mean_and_half(seen)
+    at, known = np.asarray(x, dtype=np.float64), np.asarray(values, dtype=np.float64)
+    mean, half = mean_and_half(known)
     options = {"marker": "o", "markersize": 5, "capsize": 3, "zorder": 3} | style
     ax.errorbar(at, mean, yerr=half, color=colour, **options)
-    if seen.shape[1] > 1:
-        ax.plot(at + beside, seen, ".", color=colour, alpha=0.6, markersize=4, zorder=2, markeredgewidth=0)
+    if known.shape[1] > 1:
+        ax.plot(at + beside, known, ".", color=colour, alpha=0.6, markersize=4, zorder=2, markeredgewidth=0)
 
 
 def band(ax: Any, x: ArrayLike, values: ArrayLike, *, colour: Any, label: str | None = None, **style: Any) -> None:
     """A curve over x: the mean over seeds with its interval as a band, and a thin line for each seed."""
-    at, seen = np.asarray(x, dtype=np.float64), np.asarray(values, dtype=np.float64)
-    mean, half = mean_and_half(seen)
-    if seen.shape[1] > 1:
-        ax.plot(at, seen, color=colour, linewidth=0.5, alpha=0.5, **style)
+    at, known = np.asarray(x, dtype=np.float64), np.asarray(values, dtype=np.float64)
+    mean, half = mean_and_half(known)
+    if known.shape[1] > 1:
+        ax.plot(at, known, color=colour, linewidth=0.5, alpha=0.5, **style)
         ax.fill_between(at, mean - half, mean + half, color=colour, alpha=0.18, linewidth=0)
     ax.plot(at, mean, color=colour, label=label, **style)
 
@@ -97,10 +97,10 @@ def overall(table: pd.DataFrame, value: str, *, along: str, low: Any, high: Any)
     return interval(paired(averaged.assign(all=0), value, by=["all"], along=along, low=low, high=high).to_numpy()[0])
 
 
-def exceptions(cases: pd.DataFrame, found: Comparison, statement: Statement) -> str:
+def exceptions(cases: pd.DataFrame, comparison: Comparison, statement: Statement) -> str:
     """The cases that do not agree, named if they are few, with the undecided ones apart; empty if all agree."""
-    still = found.undecided(statement)
-    parts = (("Against it: ", ~found.agree(statement) & ~still), ("Undecided: ", still))
+    still = comparison.undecided(statement)
+    parts = (("Against it: ", ~comparison.agree(statement) & ~still), ("Undecided: ", still))
     return " ".join(f"{word}{_named(cases.index[chosen])}." for word, chosen in parts if 0 < chosen.sum() <= MOST_NAMED)
 
 

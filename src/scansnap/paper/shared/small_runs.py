@@ -108,11 +108,11 @@ def heat_maps(figure: Figure, table: pd.DataFrame, layout: Sequence[Sequence[tup
     for i, row in enumerate(layout):
         for j, ((eta_y, eta_z), n) in enumerate(row):
             bars, ax = panels[2 * i, j], panels[2 * i + 1, j]
-            here = shown[(shown["eta_y"] == eta_y) & (shown["eta_z"] == eta_z) & (shown["seq_class"] == n)]
-            c = here.pivot(index="step", columns="token", values="attention")
-            tokens = here[here["step"] == 0].sort_values("token")
-            place = np.arange(len(tokens))
-            bars.bar(place, tokens["frequency"], width=0.85, color=[COLOURS[kind] for kind in tokens["kind"]])
+            panel = shown[(shown["eta_y"] == eta_y) & (shown["eta_z"] == eta_z) & (shown["seq_class"] == n)]
+            c = panel.pivot(index="step", columns="token", values="attention")
+            tokens = panel[panel["step"] == 0].sort_values("token")
+            x = np.arange(len(tokens))
+            bars.bar(x, tokens["frequency"], width=0.85, color=[COLOURS[kind] for kind in tokens["kind"]])
             bars.set_ylim(0, 1.05 * table["frequency"].max())
             bars.set_yticks([])
             bars.spines["left"].set_visible(False)
@@ -121,11 +121,11 @@ def heat_maps(figure: Figure, table: pd.DataFrame, layout: Sequence[Sequence[tup
             ax.set_facecolor(COLOURS[ABSENT])
             image = ax.imshow(c, aspect="auto", cmap=ATTENTION_MAP, vmin=0, vmax=peak, interpolation="none")
             ax.spines[:].set_visible(False)
-            ax.set_xticks(place[::5], [str(token) for token in tokens["token"].iloc[::5]])
+            ax.set_xticks(x[::5], [str(token) for token in tokens["token"].iloc[::5]])
             steps = [f"final ({step})" if step == STEPS else str(step) for step in c.index]
             ax.set_yticks(range(len(c)) if j == 0 else [], steps if j == 0 else [])
             ax.tick_params(axis="x", bottom=i == n_rows - 1)
-            distinct = here[here["kind"] == "distinct"].groupby("step")["attention"].sum()
+            distinct = panel[panel["kind"] == "distinct"].groupby("step")["attention"].sum()
             for place_y, share in enumerate(distinct):
                 ax.annotate(f"{share:.0%}", (1.01, place_y), xycoords=("axes fraction", "data"), va="center",
                             fontsize=6.5, color=DISTINCT, annotation_clip=False)  # fmt: skip

@@ -28,7 +28,7 @@ from scansnap.text.yz.model import YZTransformer
 from scansnap.text.yz.settings import YZSettings
 
 BATCH, LENGTH = 20, 35
-LOOKED_AT = {"cpu": BATCH, "cuda": 200}  # windows looked at together: on CUDA few take as long as many
+EVALUATION_BATCH = {"cpu": BATCH, "cuda": 200}  # windows evaluated together; on CUDA few take as long as many
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class TextSize:
     max_words: int | None  # of the vocabulary; None: all
     steps: int  # of one training run
     seeds: int
-    valid_tokens: int  # of the validation stream that are looked at
+    valid_tokens: int  # of the validation stream that are evaluated
 
 
 SIZES = {  # by (CUDA, quick)
@@ -88,7 +88,7 @@ def text_setting(effort: Effort, **changes: Any) -> TextSetting:
     return TextSetting(corpus, device.type, size, "; ".join([corpus.title, *smaller, f"{size.steps} steps"]))
 
 
-def seeds_said(n: int) -> str:
+def describe_seeds(n: int) -> str:
     """For a figure's note."""
     return f"{n} seeds" if n > 1 else "1 seed: decides nothing"
 
@@ -129,9 +129,9 @@ class Judged:
 
 
 def judged(model: LanguageModel, setting: TextSetting, *, seed: int, progress: Progress | None) -> Judged:
-    """Train the model, then look at it."""
+    """Train the model and evaluate it."""
     done = trained(model, setting, seed=seed, progress=progress)
-    looked_at = LOOKED_AT[setting.device]
-    seen = attention_statistics(model, setting.valid, length=LENGTH, batch=looked_at)
-    reached = perplexity(model, setting.valid, length=LENGTH, batch=looked_at)
-    return Judged(reached, [float(np.asarray(row["entropy"])) for row in seen], done.failed_step is not None)
+    batch = EVALUATION_BATCH[setting.device]
+    statistics = attention_statistics(model, setting.valid, length=LENGTH, batch=batch)
+    reached = perplexity(model, setting.valid, length=LENGTH, batch=batch)
+    return Judged(reached, [float(np.asarray(row["entropy"])) for row in statistics], done.failed_step is not None)

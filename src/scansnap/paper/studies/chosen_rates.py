@@ -1,7 +1,7 @@
 """Learning rates of the figures on text, chosen by one rule before any run that a figure shows.
 
 **The rule.** Of a fixed grid take the rates with the lowest perplexity after runs of a quarter of the figure's steps.
-The runs have a seed that no figure uses, and perplexity is that of the corpus's third split, at which no figure looks.
+The runs have a seed that no figure uses, and perplexity is that of the corpus's third split, which no figure uses.
 What the figure is about (attention, its entropy, which model is ahead) is not computed for them, so it can have no say.
 A run that diverges is not chosen. The same rule, with five rates half a decade apart, holds for every model; where the
 best is the first or last of its grid a better one may lie beyond, and the figure says so.
@@ -20,7 +20,7 @@ from typing import Any
 
 from scansnap.checks import InputError
 from scansnap.paper.shared.run_cache import Record, cached_run
-from scansnap.paper.shared.text_runs import LENGTH, LOOKED_AT, TextSetting, trained
+from scansnap.paper.shared.text_runs import EVALUATION_BATCH, LENGTH, TextSetting, trained
 from scansnap.progress import Progress, share
 from scansnap.text.evaluation import perplexity
 from scansnap.text.model import LanguageModel
@@ -64,23 +64,23 @@ class ChosenRates:
 def choose(
     grid: Sequence[RateChoice], loss: Callable[[RateChoice, int], float], *, seeds: Iterable[int], figure: Iterable[int]
 ) -> ChosenRates:
-    """The rates with the lowest mean of loss(rates, seed), the first of equals; all that the rule is.
+    """The rates with the lowest mean of loss(rates, seed), the first of equals; the whole rule.
 
     ``figure`` are the seeds of the figure, which must be others.
     """
-    own = tuple(seeds)
-    both = sorted(set(own) & set(figure))
-    if both or not own:
-        raise InputError("seeds", list(own), f"some, and others than the figure's (not {both})")
+    rule_seeds = tuple(seeds)
+    shared = sorted(set(rule_seeds) & set(figure))
+    if shared or not rule_seeds:
+        raise InputError("seeds", list(rule_seeds), f"some, and others than the figure's (not {shared})")
     tried = []
     for rates in grid:
-        losses = [loss(rates, seed) for seed in own]
+        losses = [loss(rates, seed) for seed in rule_seeds]
         mean = sum(losses) / len(losses)
         tried.append((rates, mean if math.isfinite(mean) else math.inf))
     best = min(tried, key=lambda one: one[1])
     if not math.isfinite(best[1]):
         raise InputError("the grid of learning rates", [rates for rates, _ in tried], "one with a run that converges")
-    return ChosenRates(best[0], tuple(tried), own)
+    return ChosenRates(best[0], tuple(tried), rule_seeds)
 
 
 def choose_on_text(
@@ -90,11 +90,11 @@ def choose_on_text(
     *,
     folder: Path | None = None,
     progress: Progress | None = None,
-    **told: Any,
+    **key: Any,
 ) -> ChosenRates:
     """:func:`choose` for models of a setting: runs of a quarter of its steps, judged on the third split.
 
-    told  which model, in plain values, for the record of finished runs
+    key  the model in plain values, part of the name of its cached runs
     """
     short = replace(setting, size=replace(setting.size, steps=max(1, setting.size.steps // SHARE)))
     unseen = setting.corpus.test[: setting.size.valid_tokens]
@@ -109,11 +109,11 @@ def choose_on_text(
             model = build(rates, seed)
             if trained(model, short, seed=seed, progress=part).failed_step is not None:
                 return {"loss": math.inf}
-            return {"loss": math.log(perplexity(model, unseen, length=LENGTH, batch=LOOKED_AT[setting.device]))}
+            return {"loss": math.log(perplexity(model, unseen, length=LENGTH, batch=EVALUATION_BATCH[setting.device]))}
 
-        found = cached_run(folder, {"choosing": rates, "seed": seed, **told, **short.key()}, run)
+        record = cached_run(folder, {"choosing": rates, "seed": seed, **key, **short.key()}, run)
         done += 1
-        return float(found["loss"])
+        return float(record["loss"])
 
     return choose(grid, loss, seeds=SEEDS, figure=range(setting.size.seeds))
 
@@ -126,17 +126,17 @@ def at_chosen_rates(
     *,
     folder: Path | None,
     progress: Progress | None,
-    **told: Any,
+    **key: Any,
 ) -> tuple[ChosenRates, list[Record]]:
     """Choose the rates of a model, then train it with each seed; record(model, setting, seed, progress) does that."""
     rounds = 1 + setting.size.seeds  # choosing costs as much as a seed
-    chosen = choose_on_text(setting, build, grid, folder=folder, progress=share(progress, 0, rounds), **told)
+    chosen = choose_on_text(setting, build, grid, folder=folder, progress=share(progress, 0, rounds), **key)
 
     def run(seed: int) -> dict[str, Any]:
         return record(build(chosen.rates, seed), setting, seed, share(progress, 1 + seed, rounds))
 
     records = [
-        cached_run(folder, {**told, "seed": seed, **chosen.rates, **setting.key()}, partial(run, seed))
+        cached_run(folder, {**key, "seed": seed, **chosen.rates, **setting.key()}, partial(run, seed))
         for seed in setting.seeds
     ]
     return chosen, records
@@ -144,7 +144,7 @@ def at_chosen_rates(
 
 def edges(chosen: dict[str, ChosenRates]) -> str:
     """Which models have the first or last rate of their grid, for a figure's note; empty if none."""
-    names = [name for name, one in chosen.items() if one.at_the_edge]
+    names = [name for name, choice in chosen.items() if choice.at_the_edge]
     if len(chosen) > MOST_NAMED:  # the manifest names them
         return f"{len(names)} of {len(chosen)} rates at the edge of their grids" if names else ""
     return f"rate at the edge of its grid: {', '.join(names)}" if names else ""

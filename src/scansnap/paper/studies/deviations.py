@@ -41,15 +41,15 @@ UNTIL = 10  # in t₀: the claims look no further
 def compute(effort: Effort, progress: Progress | None = None) -> Computed:
     """A row is a theorem in a setting."""
     table = by_theorem(swept(effort, progress))
-    told = {NAMES[name]: explained(table, name) for name in THEOREMS}
-    return Computed(table, {**described(effort), "r_squared": told}, findings(table), noted(effort))
+    scores = {NAMES[name]: explained(table, name) for name in THEOREMS}
+    return Computed(table, {**described(effort), "r_squared": scores}, findings(table), noted(effort))
 
 
 def by_theorem(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows of the sweep, one for each theorem."""
-    kept = ["part", "classes", "ratio", "vocab_size", "n_classes", "overlap", "assumptions_met", "trusted_until"]
+    columns = ["part", "classes", "ratio", "vocab_size", "n_classes", "overlap", "assumptions_met", "trusted_until"]
     parts = [
-        rows[kept].assign(theorem=name, **{by: rows[f"{name}_{by}"] for by in ("measured", *ROWS, *CONTROLS)})
+        rows[columns].assign(theorem=name, **{by: rows[f"{name}_{by}"] for by in ("measured", *ROWS, *CONTROLS)})
         for name in THEOREMS
     ]
     return pd.concat(parts, ignore_index=True)
@@ -71,32 +71,32 @@ def explained(table: pd.DataFrame, theorem: str) -> dict[str, dict[str, float]]:
     rows = table[table.theorem == theorem]
     maps = rows[rows.part != GENERAL]
     among = {"met": rows[rows.assumptions_met], "trusted": maps[maps.trusted_until > UNTIL], "maps": maps}
-    found: dict[str, dict[str, float]] = {}
+    result: dict[str, dict[str, float]] = {}
     for by in (*ROWS, *CONTROLS):
-        found[by] = {}
+        result[by] = {}
         for name, part in among.items():
             if name != "met" and by in CONTROLS:
                 continue
             measured, predicted = part["measured"].to_numpy(), part[by].to_numpy()
             with np.errstate(all="ignore"):
                 logs = r_squared(np.log(measured), np.log(predicted))
-            found[by] |= {name: r_squared(measured, predicted), f"{name}_log": logs}
-    return found
+            result[by] |= {name: r_squared(measured, predicted), f"{name}_log": logs}
+    return result
 
 
 def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
     """Each theorem by the memory, the controls, and what the response predicts elsewhere."""
     met = table[table.assumptions_met]
     r2 = {name: explained(table, name) for name in THEOREMS}
-    found = [_predicted(met[met.theorem == name], name, r2[name]) for name in THEOREMS]
+    result = [_predicted(met[met.theorem == name], name, r2[name]) for name in THEOREMS]
     left = {(name, by): 1 - r2[name][by]["met"] for name in THEOREMS for by in CONTROLS}  # unexplained
     lost = [share >= LOST * (1 - r2[name]["memory"]["met"]) for (name, _), share in left.items()]
-    each = "; ".join(f"{NAMES[name]}: {_times(r2[name], 'no_memory')} and {_times(r2[name], 'wrong')} times"
+    ratios = "; ".join(f"{NAMES[name]}: {_times(r2[name], 'no_memory')} and {_times(r2[name], 'wrong')} times"
                      for name in THEOREMS)  # fmt: skip
-    found.append(Finding(
+    result.append(Finding(
         f"Without the memory, or with one {WRONG:g} times too strong, the prediction is lost", "Control", sum(lost),
         len(lost), "predictions", f"Counted where 1 − R² is at least {LOST:g} times the memory's. It is, for "
-        f"{CONTROLS['no_memory']} and {CONTROLS['wrong']}, {each}.",
+        f"{CONTROLS['no_memory']} and {CONTROLS['wrong']}, {ratios}.",
         points=Points.without_noise(list(left.values()), tuple(f"{NAMES[name]}, {CONTROLS[by]}" for name, by in left)),
     ))  # fmt: skip
     beyond = table[~table.assumptions_met & (table.trusted_until > UNTIL)]
@@ -108,9 +108,9 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
         close = _close(rows.measured, rows.response)
         counted = ", ".join(f"{NAMES[name]} {int(close[rows.theorem == name].sum())} of "
                             f"{int((rows.theorem == name).sum())}" for name in THEOREMS)  # fmt: skip
-        found.append(Finding(f"{says}, to {CLOSE:.0%}", "Ours", int(close.sum()), len(rows), "theorems and settings",
+        result.append(Finding(f"{says}, to {CLOSE:.0%}", "Ours", int(close.sum()), len(rows), "theorems and settings",
                              f"{counted}.", points=Points.without_noise(rows.response / rows.measured)))  # fmt: skip
-    return tuple(found)
+    return tuple(result)
 
 
 def _predicted(rows: pd.DataFrame, name: str, of: dict[str, dict[str, float]]) -> Finding:

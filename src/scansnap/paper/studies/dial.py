@@ -114,7 +114,7 @@ NAMES = {"sgd": "SGD", "adamw": "AdamW", "momentum": "momentum", "adam": "Adam",
 
 def _rows(table: pd.DataFrame) -> list[tuple[str, tuple[str, ...]]]:
     """Rows: a component, its first choice only, and its optimisers; SGD and AdamW share a row."""
-    found: dict[tuple[str, tuple[str, ...]], None] = {}
+    rows: dict[tuple[str, tuple[str, ...]], None] = {}
     pair = ("sgd", "adamw")
     first = {component: is_first_choice({"component": component}) for component in table.component.unique()}
     has_first = {component.split(":")[0] for component, is_first in first.items() if is_first}
@@ -122,9 +122,9 @@ def _rows(table: pd.DataFrame) -> list[tuple[str, tuple[str, ...]]]:
         extra = not first[component] and component.split(":")[0] in has_first  # other choices are in the tables
         full = component == "optimizer" and optimizer in pair  # the full model, which has its row
         if not extra and not full:
-            found[component, pair if optimizer in pair else (optimizer,)] = None
+            rows[component, pair if optimizer in pair else (optimizer,)] = None
     known = list(COMPONENTS)
-    return sorted(found, key=lambda row: known.index(row[0].split(":")[0]))
+    return sorted(rows, key=lambda row: known.index(row[0].split(":")[0]))
 
 
 def _strip(ax: Axes, table: pd.DataFrame, rows: list[tuple[str, tuple[str, ...]]], title: str) -> None:
@@ -179,8 +179,8 @@ def _gaps(ax: Axes, cells: list[dict[str, Any]], title: str) -> None:
     ends: list[tuple[float, str, str]] = []
     order = [*CURVES.values(), FULL_NAME]
     for t, gap, name in curves.values():
-        place = order.index(name) if name in order else len(ends)
-        colour = SERIES[place % len(SERIES)] if name else "0.82"
+        position = order.index(name) if name in order else len(ends)
+        colour = SERIES[position % len(SERIES)] if name else "0.82"
         ax.plot(t, gap, color=colour, lw=1.8 if name else 0.8, zorder=3 if name else 1)
         if name:
             ends.append((min(float(gap[-1]), top), name, colour))

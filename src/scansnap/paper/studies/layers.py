@@ -18,8 +18,8 @@ from scansnap.paper.shared.over_seeds import how, marks, mean_and_half, paired
 from scansnap.paper.shared.run_cache import cached_run
 from scansnap.paper.shared.text_runs import (
     TextSetting,
+    describe_seeds,
     judged,
-    seeds_said,
     text_setting,
     transformer,
     yz_settings,
@@ -76,15 +76,15 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
     rows = []
     for i, (seed, case) in enumerate(product(setting.seeds, cases)):
         rates = chosen[_named(*case)].rates
-        told = {"figure": "layers", "model": case[0], "layers": case[1], "residual": case[2], "seed": seed, **rates}
+        key = {"figure": "layers", "model": case[0], "layers": case[1], "residual": case[2], "seed": seed, **rates}
         make = partial(run, setting, case, rates, seed, start, share(progress, len(cases) + i, rounds))
-        found = cached_run(effort.cache_folder, {**told, **setting.key()}, make)
-        rows.append({**told, **{name: value.item() for name, value in found.items()}})
+        record = cached_run(effort.cache_folder, {**key, **setting.key()}, make)
+        rows.append({**key, **{name: value.item() for name, value in record.items()}})
     table = pd.DataFrame(rows).drop(columns="figure")
     unigram = guessing(setting)
-    parts = (f"{setting.note} of Adam", seeds_said(setting.size.seeds), edges(chosen))
+    parts = (f"{setting.note} of Adam", describe_seeds(setting.size.seeds), edges(chosen))
     settings = {**setting.describe(), "layers": list(depths), "optimizer": "adam", "width": WIDTH[setting.device],
-                "rates": {name: one.describe() for name, one in chosen.items()},
+                "rates": {name: choice.describe() for name, choice in chosen.items()},
                 "unigram_perplexity": unigram}  # fmt: skip
     return Computed(table, settings, findings(table), "; ".join(filter(None, parts)), {"unigram": unigram})
 
@@ -97,9 +97,10 @@ def run(
     start: dict[int, InitialTables],
     progress: Progress | None,
 ) -> dict[str, Any]:
-    found = judged(build(setting, *case, rates, seed, start), setting, seed=seed, progress=progress)
-    return {"perplexity": found.perplexity, "entropy": float(np.mean(found.entropy)),
-            "entropy_first": found.entropy[0], "entropy_last": found.entropy[-1], "failed": found.failed}  # fmt: skip
+    result = judged(build(setting, *case, rates, seed, start), setting, seed=seed, progress=progress)
+    return {"perplexity": result.perplexity, "entropy": float(np.mean(result.entropy)),
+            "entropy_first": result.entropy[0], "entropy_last": result.entropy[-1],
+            "failed": result.failed}  # fmt: skip
 
 
 def build(
@@ -146,8 +147,10 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
         """How perplexity changes from low to high of ``along``, for each case of ``by``."""
         family = paired(part, "nats", by=by, along=along, low=low, high=high)
         rows = zip(family.index, family.to_numpy(), strict=True)
-        each = "; ".join(f"{_case(by, case)}: {_percent(row)}" for case, row in rows)
-        detail = f"Perplexity {what}, {each} ({how(family.shape[1])}; less than {math.expm1(NO_CHANGE):.0%} is none)."
+        changes = "; ".join(f"{_case(by, case)}: {_percent(row)}" for case, row in rows)
+        detail = (
+            f"Perplexity {what}, {changes} ({how(family.shape[1])}; less than {math.expm1(NO_CHANGE):.0%} is none)."
+        )
         return Finding.compared(says, SLIDES, compare(family, margin=NO_CHANGE), statement, cases, detail)
 
     beyond = f"YZ gets worse beyond 3 layers, from 3 to {deepest}"
@@ -178,8 +181,8 @@ def _case(by: list[str], case: Any) -> str:
 
 def _percent(nats: np.ndarray) -> str:
     """Differences of logarithms over seeds as a percentage: the mean, and the wider half of its interval."""
-    found = compare(nats)
-    mean, high = (100 * math.expm1(float(x[0])) for x in (found.mean, found.high))
+    change = compare(nats)
+    mean, high = (100 * math.expm1(float(x[0])) for x in (change.mean, change.high))
     if not math.isfinite(mean):
         return "a run failed"
     width = f" ± {high - mean:.1f}" if math.isfinite(high) else ""

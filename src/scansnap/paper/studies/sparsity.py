@@ -13,7 +13,7 @@ from scansnap.dynamics.device import pick_device
 from scansnap.measure.comparison import compare
 from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.paper.shared.over_seeds import how, mean_and_half, percent
-from scansnap.paper.shared.text_runs import TextSetting, seeds_said, trained, transformer
+from scansnap.paper.shared.text_runs import TextSetting, describe_seeds, trained, transformer
 from scansnap.paper.studies.chosen_rates import SGD_TRANSFORMER, at_chosen_rates, edges
 from scansnap.paper.studies.words.runs import MASSES, key_sparsity, sparsity_rows, word_runs
 from scansnap.plots.style import SERIES, styled
@@ -51,10 +51,10 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
     every = {**runs.chosen, name: chosen}
     settings = {**runs.setting.describe(), "deep_layers": DEEP, "deep_steps": steps,
                 "transformer_steps": runs.transformer_steps,
-                "rates": {kind: one.describe() for kind, one in every.items()}}  # fmt: skip
+                "rates": {kind: choice.describe() for kind, choice in every.items()}}  # fmt: skip
     text, yz_steps = runs.setting.note.rsplit("; ", 1)
     note = (text, f"YZ {yz_steps}, transformers {runs.transformer_steps} and {steps}",
-            seeds_said(runs.setting.size.seeds), edges(every))  # fmt: skip
+            describe_seeds(runs.setting.size.seeds), edges(every))  # fmt: skip
     return Computed(table, settings, findings(table), "; ".join(filter(None, note)))
 
 
@@ -65,11 +65,11 @@ def deep_record(model: LanguageModel, setting: TextSetting, seed: int, progress:
 
 def cost(table: pd.DataFrame) -> pd.DataFrame:
     """By model, mass and seed: the share of keys needed (mean of the layers) and the relative rise of perplexity."""
-    found = table.groupby(["model", "mass", "seed"], sort=False, as_index=False).agg(
+    comparison = table.groupby(["model", "mass", "seed"], sort=False, as_index=False).agg(
         share_needed=("share_needed", lambda column: column.mean(skipna=False)),
         whole=("perplexity", "first"), kept=("perplexity_kept", "first"),
     )  # fmt: skip
-    return found.assign(rise=found.kept / found.whole - 1)
+    return comparison.assign(rise=comparison.kept / comparison.whole - 1)
 
 
 def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
@@ -98,7 +98,7 @@ def draw(computed: Computed) -> Figure:
         for name, part in table.groupby("model", sort=False):
             colour = SERIES[1] if name.startswith("YZ") else SERIES[0] if "1 layer" in name else SERIES[4]
             wide = {v: 100 * part.pivot(index="mass", columns="seed", values=v) for v in ("share_needed", "rise")}
-            (needed, width), (rise, height) = (mean_and_half(one) for one in wide.values())
+            (needed, width), (rise, height) = (mean_and_half(frame) for frame in wide.values())
             masses = 100 * wide["rise"].index.to_numpy()
             style = {"color": colour, "marker": "o", "markersize": 4, "capsize": 2, "label": name}
             left.errorbar(masses, needed, yerr=width, **style)

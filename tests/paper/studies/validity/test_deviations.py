@@ -34,9 +34,9 @@ def test_r_squared_is_about_the_identity_not_about_a_fitted_line() -> None:
 
 
 def test_sound_rows_agree(table: pd.DataFrame) -> None:
-    found = deviations.findings(table)
-    assert [f.verdict for f in found] == ["agrees"] * 6
-    assert [f.of for f in found] == [3, 3, 3, 6, 27, 6]  # trusted at 10 t₀ and not met: 9 on the maps, 2 general
+    result = deviations.findings(table)
+    assert [f.verdict for f in result] == ["agrees"] * 6
+    assert [f.of for f in result] == [3, 3, 3, 6, 27, 6]  # trusted at 10 t₀ and not met: 9 on the maps, 2 general
     of = explained(table, "3")
     assert of["memory"]["met"] > 0.99
     assert of["wrong"]["met"] < 0
@@ -55,8 +55,8 @@ def test_sound_rows_agree(table: pd.DataFrame) -> None:
     ],
 )
 def test_each_finding_can_fail(table: pd.DataFrame, change, which: int) -> None:
-    found = deviations.findings(table.assign(**change(table)))
-    assert [i for i, f in enumerate(found) if f.verdict == "disagrees"] == [which]
+    result = deviations.findings(table.assign(**change(table)))
+    assert [i for i, f in enumerate(result) if f.verdict == "disagrees"] == [which]
 
 
 def test_a_control_is_lost_only_with_ten_times_more_unexplained(table: pd.DataFrame) -> None:

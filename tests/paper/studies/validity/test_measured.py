@@ -70,12 +70,12 @@ def test_the_error_is_that_of_the_response(row: dict) -> None:
 @pytest.mark.integration
 def test_far_outside_the_error_is_told_and_not_trusted() -> None:
     point = MapPoint(ratio=2.0, overlap=0.8, vocab_size=44)
-    found = measure(ValiditySetting("vocab_size", point.ratio, point))
-    assert found["error_100"] > 1
-    assert found["estimate_100"] > 0.1
-    assert found["trusted_until"] < 1
-    assert not found["assumptions_met"]
-    assert "2a_wrong" not in found  # the controls are asked only where the theorem speaks
+    result = measure(ValiditySetting("vocab_size", point.ratio, point))
+    assert result["error_100"] > 1
+    assert result["estimate_100"] > 0.1
+    assert result["trusted_until"] < 1
+    assert not result["assumptions_met"]
+    assert "2a_wrong" not in result  # the controls are asked only where the theorem speaks
 
 
 def test_a_predicted_path_is_judged_as_the_flow_is() -> None:
@@ -84,36 +84,36 @@ def test_a_predicted_path_is_judged_as_the_flow_is() -> None:
     t = times(t_0)
     exact = ss.flow(classes, ETA_Y, ETA_Y / 45, t=t, rtol=1e-9, atol=1e-16, variables=("z", "attention", "g"))
     wanted = deviations(from_trajectory(exact, classes), "x")
-    found = deviations(along(classes, ETA_Y, ETA_Y / 45, t, exact.z.values), "x")
+    result = deviations(along(classes, ETA_Y, ETA_Y / 45, t, exact.z.values), "x")
     for name, value in wanted.items():
-        assert found[name] == pytest.approx(value, rel=2e-3), name
+        assert result[name] == pytest.approx(value, rel=2e-3), name
 
 
 def test_the_closed_forms_are_those_of_the_flow_where_attention_hardly_moves() -> None:
     point = MapPoint(ratio=1e6, overlap=0.24)
     t = times(float(ss.theory.t_snap(eta_y=ETA_Y, n_classes=2, vocab_size=point.vocab_size)))[:40]
     z = ss.flow(point.classes(), ETA_Y, ETA_Y / 1e6, t=t, rtol=1e-10, atol=1e-20, variables=["z"]).z.values
-    for found in (memory(point, t), no_memory(point, t)):
-        np.testing.assert_allclose(found[1:], z[1:], rtol=1e-4, atol=1e-6 * np.abs(z).max())
+    for result in (memory(point, t), no_memory(point, t)):
+        np.testing.assert_allclose(result[1:], z[1:], rtol=1e-4, atol=1e-6 * np.abs(z).max())
     np.testing.assert_allclose(memory(point, t, wrong=3.0)[-1], 3 * z[-1], rtol=1e-4)  # in proportion to η_Z
 
 
 def test_settings_outside_the_family_have_the_response_alone() -> None:
-    found = measure(ValiditySetting(GENERAL, 300.0, None, "syn-medium", (("n_queries", 3),)))
-    assert found["classes"] == "syn-medium 3"
-    assert found["overlap"] == pytest.approx(0.722, abs=1e-3)
-    assert "2a_memory" not in found
+    result = measure(ValiditySetting(GENERAL, 300.0, None, "syn-medium", (("n_queries", 3),)))
+    assert result["classes"] == "syn-medium 3"
+    assert result["overlap"] == pytest.approx(0.722, abs=1e-3)
+    assert "2a_memory" not in result
     for theorem in NAMES:
-        assert found[f"{theorem}_response"] == pytest.approx(found[f"{theorem}_measured"], rel=0.12)
+        assert result[f"{theorem}_response"] == pytest.approx(result[f"{theorem}_measured"], rel=0.12)
 
 
 def test_the_maps_begin_where_there_are_such_classes() -> None:
     for size in (QUICK, FULL):
         asked = settings(size)
-        points = [one.point for one in asked if one.point is not None]
+        points = [setting.point for setting in asked if setting.point is not None]
         assert all(point.vocab_size >= point.n_tokens for point in points)
         assert len(points) == sum(n * size.up for n in size.across.values())
         assert len(asked) - len(points) == 3 * len(size.ratios)
-    ratio, base = ([one for one in settings(QUICK) if one.part == part] for part in ("ratio", "vocab_size"))
-    assert {one.point.vocab_size for one in ratio} == {MapPoint().vocab_size}
-    assert {one.ratio for one in base} == {MapPoint().ratio}
+    ratio, base = ([setting for setting in settings(QUICK) if setting.part == part] for part in ("ratio", "vocab_size"))
+    assert {setting.point.vocab_size for setting in ratio} == {MapPoint().vocab_size}
+    assert {setting.ratio for setting in base} == {MapPoint().ratio}

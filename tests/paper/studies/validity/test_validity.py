@@ -24,11 +24,11 @@ def table() -> pd.DataFrame:
 
 
 def test_sound_maps_agree_and_the_paper_does_not(table: pd.DataFrame) -> None:
-    found = validity.findings(table)
-    assert [f.verdict for f in found] == ["agrees", "agrees", "agrees", "disagrees"]
-    assert found[0].of == 3 * table[table.moment == 1].assumptions_met.sum() == 9
-    assert found[1].of == len(table) - 12  # overlap 0.8 is not trusted at 10 t₀ and 100 t₀
-    assert "18 of 54" in found[3].detail
+    result = validity.findings(table)
+    assert [f.verdict for f in result] == ["agrees", "agrees", "agrees", "disagrees"]
+    assert result[0].of == 3 * table[table.moment == 1].assumptions_met.sum() == 9
+    assert result[1].of == len(table) - 12  # overlap 0.8 is not trusted at 10 t₀ and 100 t₀
+    assert "18 of 54" in result[3].detail
 
 
 @pytest.mark.parametrize(
@@ -45,8 +45,8 @@ def test_each_finding_can_come_out_otherwise(table: pd.DataFrame, change: dict, 
 
 
 def test_errors_of_the_integration_are_not_held_against_the_estimate(table: pd.DataFrame) -> None:
-    found = validity.findings(table.assign(error=1e-7, estimate=1e-10))[2]
-    assert (found.of, found.verdict) == (0, "not applicable")
+    result = validity.findings(table.assign(error=1e-7, estimate=1e-10))[2]
+    assert (result.of, result.verdict) == (0, "not applicable")
 
 
 def test_it_draws_what_it_is_given(table: pd.DataFrame, tmp_path: Path) -> None:
@@ -83,9 +83,9 @@ def test_rows_come_in_the_order_of_the_settings_and_once_for_both_figures(monkey
     monkeypatch.setattr(measured, "measure", lambda setting: made.append(setting) or {"ratio": setting.ratio})
     monkeypatch.setattr(processes, "ProcessPoolExecutor", InThisProcess)
     monkeypatch.setattr(measured, "as_completed", lambda jobs: reversed(list(jobs)))
-    effort, seen = Effort(quick=True), []
-    rows = measured.swept(effort, lambda done, total: seen.append((done, total)))
+    effort, calls = Effort(quick=True), []
+    rows = measured.swept(effort, lambda done, total: calls.append((done, total)))
     assert rows.ratio.tolist() == [setting.ratio for setting in made]
-    assert seen[-1] == (len(made), len(made))
+    assert calls[-1] == (len(made), len(made))
     assert measured.swept(effort) is rows
     assert len(made) == len(rows)

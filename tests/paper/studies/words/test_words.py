@@ -61,9 +61,9 @@ def test_numbers_of_a_seed_are_those_of_its_run(computed, effort):
 
 
 def test_the_flow_stays_as_a_baseline(computed):
-    told = computed.table[(computed.table.kind == "prediction") & (computed.table.seed == 0)]
-    assert computed.settings["flow_queries"] == len(told) >= 1
-    assert told.value.dropna().between(-1, 1).all()
+    predicted = computed.table[(computed.table.kind == "prediction") & (computed.table.seed == 0)]
+    assert computed.settings["flow_queries"] == len(predicted) >= 1
+    assert predicted.value.dropna().between(-1, 1).all()
 
 
 def test_what_is_heard_is_a_prediction_of_each_training(computed, effort):
@@ -78,13 +78,13 @@ def test_what_is_heard_is_a_prediction_of_each_training(computed, effort):
     assert sorted(table.ratio.unique()) == [10, SLOW]
     for ratio, part in table.groupby("ratio"):
         settings = YZSettings(corpus.vocab_size, eta_y=rates["eta_y"], eta_z=rates["eta_y"] / ratio)
-        heard = predict(settings, tokens, queries=queries.tolist(), **plan).z[10]
+        uniform = predict(settings, tokens, queries=queries.tolist(), **plan).z[10]
         model = YZTransformer(settings)
         train(model, tokens, **plan)
         learned = model.z[0].matrix().numpy()[queries]
         for row, one in enumerate(part.itertuples()):
-            used = np.flatnonzero((counts[row] >= LEAST) & (heard[row] != 0))
-            x, y = heard[row, used], learned[row, used]
+            used = np.flatnonzero((counts[row] >= LEAST) & (uniform[row] != 0))
+            x, y = uniform[row, used], learned[row, used]
             assert one.value == pytest.approx(spearmanr(x, y).statistic, abs=0.02)  # float32: near ties may turn
             assert one.slope == pytest.approx(linregress(x, y).slope, rel=1e-4)
             if len(used) > 10:
@@ -116,13 +116,13 @@ def world(table, sign, seeds=4):
     table.loc[last, "value"] = 0.15 - sign * 0.1 + noise[last]
     entropy = table.kind == "entropy"
     table.loc[entropy, "value"] = (2 - sign * 0.01 * table.step * (1 + noise))[entropy]
-    heard, told = table.kind == "heard", table.kind == "prediction"
-    table.loc[told, "value"] = (0.4 * sign + noise)[told]
-    table.loc[heard, "value"] = (
+    uniform, predicted = table.kind == "heard", table.kind == "prediction"
+    table.loc[predicted, "value"] = (0.4 * sign + noise)[predicted]
+    table.loc[uniform, "value"] = (
         0.5 + sign * np.where(table.ratio == SLOW, 0.4, 0.2) + noise * (1 + (table.ratio == SLOW))
-    )[heard]
-    table.loc[told | heard, ["overlap", "chance", "frequent"]] = [0.5, 0.1, 0.5 - sign * 0.1]
-    table.loc[told | heard, "overlap"] += noise[told | heard]
+    )[uniform]
+    table.loc[predicted | uniform, ["overlap", "chance", "frequent"]] = [0.5, 0.1, 0.5 - sign * 0.1]
+    table.loc[predicted | uniform, "overlap"] += noise[predicted | uniform]
     return table
 
 
@@ -139,9 +139,9 @@ def test_findings_follow_the_table(whole):
 
 
 def test_one_seed_with_many_queries_decides_nothing(whole):
-    found = words.findings(world(whole, 1, seeds=1))
-    assert {f.verdict for f in found} == {"undecided"}
-    assert all("one seed" in f.detail for f in found)
+    result = words.findings(world(whole, 1, seeds=1))
+    assert {f.verdict for f in result} == {"undecided"}
+    assert all("one seed" in f.detail for f in result)
 
 
 def test_seeds_that_differ_in_sign_decide_nothing(whole):
@@ -178,12 +178,12 @@ def test_no_snap_is_marked_where_attention_has_hardly_begun(computed):
     rows = [{"kind": kind, "measure": "", "seed": seed, "step": step, "value": value * (1 + 0.01 * seed)}
             for kind in ("moved", "fold", "entropy") for seed in range(3)
             for step, value in zip(steps, np.full_like(way, 0.1) if kind == "fold" else way, strict=True)]  # fmt: skip
-    found = snap(pd.DataFrame(rows))
-    assert 3 < found.t.fastest < 30
-    assert not found.t.found
-    assert not found.ln.found  # as far in every e-fold
-    assert found.over == "3 training seeds"
+    result = snap(pd.DataFrame(rows))
+    assert 3 < result.t.fastest < 30
+    assert not result.t.found
+    assert not result.ln.found  # as far in every e-fold
+    assert result.over == "3 training seeds"
     table = computed.table[~computed.table.kind.isin(["moved", "fold", "entropy"])]
     figure = words.draw(replace(computed, table=pd.concat([table, pd.DataFrame(rows)])))
-    said = [text.get_text() for text in figure.axes[2].texts]
-    assert any("in t (··): has not snapped" in one and "in ln t (--): has not snapped" in one for one in said), said
+    labels = [text.get_text() for text in figure.axes[2].texts]
+    assert any("in t (··): has not snapped" in one and "in ln t (--): has not snapped" in one for one in labels), labels

@@ -108,7 +108,7 @@ def fastest_late(heads: pd.DataFrame, over: str) -> Finding:
 def deeper_later(heads: pd.DataFrame, over: str) -> Finding:
     """A case is an optimiser and a time: of the greatest speed in ln t, or of half of the way attention moves."""
     deep = heads[heads.model == DEEP]
-    said, rows = [], []
+    parts, rows = [], []
     for name, words in (("t_fastest_ln", "fastest"), ("t_half", "half of the way")):
         ranks = (
             deep.groupby(["optimizer", "seed"], sort=False)[["layer", name, "scan_index"]]
@@ -116,11 +116,11 @@ def deeper_later(heads: pd.DataFrame, over: str) -> Finding:
             .unstack("seed")
         )
         rows.append(ranks.to_numpy())
-        said += [f"{words}, {optimizer}: {number(row)}" for optimizer, row in ranks.iterrows()]
+        parts += [f"{words}, {optimizer}: {number(row)}" for optimizer, row in ranks.iterrows()]
     return Finding.compared(
         f"Deeper layers follow later ({DEEP})", "Section 7, beyond the paper",
         compare(np.concatenate(rows), margin=NO_RANKS), "rises", "times",
-        f"Rank correlation of layer and time over heads, {'; '.join(said)} ({over}; less than {NO_RANKS:g} is none).",
+        f"Rank correlation of layer and time over heads, {'; '.join(parts)} ({over}; less than {NO_RANKS:g} is none).",
     )  # fmt: skip
 
 
@@ -163,8 +163,8 @@ def _by_depth(part: pd.DataFrame) -> float:
 
 def _each(family: pd.DataFrame, share: bool = False) -> str:
     """Every case with its interval."""
-    said = [percent(row, signed=False) if share else number(row) for row in family.to_numpy()]
-    return "; ".join(f"{_case(case)}: {one}" for case, one in zip(family.index, said, strict=True))
+    numbers = [percent(row, signed=False) if share else number(row) for row in family.to_numpy()]
+    return "; ".join(f"{_case(case)}: {text}" for case, text in zip(family.index, numbers, strict=True))
 
 
 def _signed(value: float) -> str:
@@ -189,9 +189,9 @@ def table_of(records: dict[tuple[str, str, int], Record]) -> pd.DataFrame:
     for (model, optimizer, seed), record in records.items():
         whose = {"model": model, "optimizer": optimizer, "seed": seed}
         parts += [part.assign(**whose) for part in (losses(record), scans(record), heads(record))]
-    found = pd.concat(parts, ignore_index=True)
+    table = pd.concat(parts, ignore_index=True)
     first = ["kind", "model", "optimizer", "seed"]
-    return found[[*first, *(name for name in found if name not in first)]]
+    return table[[*first, *(name for name in table if name not in first)]]
 
 
 def losses(record: Record) -> pd.DataFrame:
@@ -213,12 +213,12 @@ def heads(record: Record) -> pd.DataFrame:
     for i, name in enumerate(AGAINST):
         columns |= {f"{name}_start": record["rank_corr_curve"][0, ..., i], name: record["rank_corr_curve"][-1, ..., i]}
     columns |= {"sink_start": record["sink_share_curve"][0], "sink_end": record["sink_share_curve"][-1]}
-    found = pd.DataFrame({"kind": "head", "layer": layer.ravel(), "head": head.ravel()})
-    found = found.assign(**{name: values.ravel() for name, values in columns.items()})
+    table = pd.DataFrame({"kind": "head", "layer": layer.ravel(), "head": head.ravel()})
+    table = table.assign(**{name: values.ravel() for name, values in columns.items()})
     moved = record["moved_from_start_curve"].reshape(len(record["steps"]), -1).T  # (heads, S)
     t_half = [halfway(record["steps"], path) for path in moved]
-    learned = [share_learned(record["steps"], record["loss"], t) for t in found.t_fastest_ln]
-    return found.assign(t_half=t_half, learned=learned)
+    learned = [share_learned(record["steps"], record["loss"], t) for t in table.t_fastest_ln]
+    return table.assign(t_half=t_half, learned=learned)
 
 
 def halfway(steps: np.ndarray, moved: np.ndarray) -> float:
@@ -234,19 +234,19 @@ def share_learned(steps: np.ndarray, loss: np.ndarray, t: float) -> float:
     if not math.isfinite(t) or t < 1:
         return math.nan
     known = np.asarray(steps) > 0
-    now = np.interp(math.log(t), np.log(steps[known]), loss[known])
-    return float((loss[0] - now) / (loss[0] - loss.min())) if loss.min() < loss[0] else math.nan
+    current = np.interp(math.log(t), np.log(steps[known]), loss[known])
+    return float((loss[0] - current) / (loss[0] - loss.min())) if loss.min() < loss[0] else math.nan
 
 
 def heads_of(table: pd.DataFrame) -> pd.DataFrame:
     """The rows of heads. ``scans`` and so on are 1 where that is decided, else 0, NaN where training failed."""
-    found = table[table.kind == "head"]
-    fine = found.verdict != "failed"
-    decided = {name: (found[name] == 1).astype(float).where(fine) for name in ("scans", "snaps", "control_scans")}
-    return found.assign(**decided)
+    heads = table[table.kind == "head"]
+    fine = heads.verdict != "failed"
+    decided = {name: (heads[name] == 1).astype(float).where(fine) for name in ("scans", "snaps", "control_scans")}
+    return heads.assign(**decided)
 
 
-def over_heads(found: pd.DataFrame, column: str, by: Iterable[str] = ("model", "optimizer")) -> pd.DataFrame:
+def over_heads(heads: pd.DataFrame, column: str, by: Iterable[str] = ("model", "optimizer")) -> pd.DataFrame:
     """Mean over heads: a row for each case, in their order, a column for each seed; NaN where a head has no number."""
-    mean = found.groupby([*by, "seed"], sort=False)[column].agg(lambda values: values.mean(skipna=False))
+    mean = heads.groupby([*by, "seed"], sort=False)[column].agg(lambda values: values.mean(skipna=False))
     return mean.unstack("seed")

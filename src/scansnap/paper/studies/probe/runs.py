@@ -44,7 +44,7 @@ CASES: tuple[Case, ...] = tuple(product(MODELS, GRID))
 
 @dataclass(frozen=True)
 class ProbeRuns:
-    """What is left of the runs."""
+    """The records of the runs."""
 
     setting: TextSetting
     scale: Scale
@@ -64,17 +64,17 @@ def probe_runs(effort: Effort, progress: Progress | None = None) -> ProbeRuns:
 
     short = {(case, rates["eta"], seed): replace(job(case, rates, seed), steps=max(1, steps // SHARE), watch=False)
              for case in CASES for rates in GRID[case[1]] for seed in SEEDS}  # fmt: skip
-    total = sum(one.steps for one in short.values()) + len(CASES) * len(setting.seeds) * steps
+    total = sum(job.steps for job in short.values()) + len(CASES) * len(setting.seeds) * steps
     done = 0
 
-    def told(one: TrainingRun) -> None:
+    def report(job: TrainingRun) -> None:
         nonlocal done
-        done += one.steps
+        done += job.steps
         if progress is not None:
             progress(done, total)
 
-    with crew(at_once(setting.device), told, text, effort.cache_folder, setting.key()) as work:
-        tried = work(short)
+    with worker_pool(count_processes(setting.device), report, text, effort.cache_folder, setting.key()) as run_jobs:
+        tried = run_jobs(short)
 
         def chosen_for(case: Case) -> ChosenRates:
             def loss(rates: RateChoice, seed: int) -> float:
@@ -84,59 +84,59 @@ def probe_runs(effort: Effort, progress: Progress | None = None) -> ProbeRuns:
 
         chosen = {case: chosen_for(case) for case in CASES}
         watched = {(*case, seed): job(case, chosen[case].rates, seed) for case in CASES for seed in setting.seeds}
-        return ProbeRuns(setting, scale, chosen, work(watched))
+        return ProbeRuns(setting, scale, chosen, run_jobs(watched))
 
 
-def at_once(device: str) -> int:
-    """How many trainings share the machine."""
+def count_processes(device: str) -> int:
+    """The number of trainings that run at the same time."""
     return max(1, min(AT_ONCE[device], os.cpu_count() or 1))
 
 
 @contextmanager
-def crew(
-    n: int, told: Callable[[TrainingRun], None], text: TextSplits, folder: Path | None, key: dict[str, Any]
+def worker_pool(
+    n: int, on_done: Callable[[TrainingRun], None], text: TextSplits, folder: Path | None, key: dict[str, Any]
 ) -> Iterator[Callable[[dict[Any, TrainingRun]], dict[Any, Record]]]:
-    """Does jobs, n at a time, the longest begun first; what a stopped command had finished is not done again.
+    """A function that does jobs, n at a time, the longest first; cached records of a stopped command are reused.
 
-    told  is called with each job when it is done
+    on_done  is called with each finished job
     """
     if n == 1:
 
         def one_by_one(jobs: dict[Any, TrainingRun]) -> dict[Any, Record]:
             records = {}
             for name, job in jobs.items():
-                records[name] = _kept(job, text, folder, key)
-                told(job)
+                records[name] = _cached_record(job, text, folder, key)
+                on_done(job)
             return records
 
         yield one_by_one
         return
-    with single_threaded_children(), killable_pool(n, _begin, (text, folder, key)) as pool:
+    with single_threaded_children(), killable_pool(n, _initialize, (text, folder, key)) as pool:
 
         def together(jobs: dict[Any, TrainingRun]) -> dict[Any, Record]:
             longest = sorted(jobs, key=lambda name: -MODELS[jobs[name].model].layers)
             with block_signals_in_children():
-                pending = {pool.submit(_work, jobs[name]): name for name in longest}
+                pending = {pool.submit(_run_job, jobs[name]): name for name in longest}
             records = {}
             for finished in as_completed(pending):
                 records[pending[finished]] = finished.result()
-                told(jobs[pending[finished]])
+                on_done(jobs[pending[finished]])
             return {name: records[name] for name in jobs}
 
         yield together
 
 
-def _kept(job: TrainingRun, text: TextSplits, folder: Path | None, key: dict[str, Any]) -> Record:
-    told = {"figure": "probe", **job.key(), "text": key, "transformers": version("transformers")}
-    return cached_run(folder, told, lambda: run(job, text))
+def _cached_record(job: TrainingRun, text: TextSplits, folder: Path | None, key: dict[str, Any]) -> Record:
+    key_of_run = {"figure": "probe", **job.key(), "text": key, "transformers": version("transformers")}
+    return cached_run(folder, key_of_run, lambda: run(job, text))
 
 
-_given: dict[str, Any] = {}  # to a process, when it begins
+_shared: dict[str, Any] = {}  # arguments of all jobs of a worker process
 
 
-def _begin(text: TextSplits, folder: Path | None, key: dict[str, Any]) -> None:
-    _given.update(text=text, folder=folder, key=key)
+def _initialize(text: TextSplits, folder: Path | None, key: dict[str, Any]) -> None:
+    _shared.update(text=text, folder=folder, key=key)
 
 
-def _work(job: TrainingRun) -> Record:
-    return _kept(job, **_given)
+def _run_job(job: TrainingRun) -> Record:
+    return _cached_record(job, **_shared)

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from scansnap.paper.figure import Computed, Effort
 from scansnap.paper.shared.over_seeds import band, marks, mean_and_half
-from scansnap.paper.shared.text_runs import seeds_said
+from scansnap.paper.shared.text_runs import describe_seeds
 from scansnap.paper.studies.chosen_rates import edges
 from scansnap.paper.studies.probe.findings import NAMES, YZ, findings, heads_of, over_heads, table_of
 from scansnap.paper.studies.probe.runs import ProbeRuns, probe_runs
@@ -41,9 +41,9 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
     """Every model with every optimiser and seed in one table; rates chosen beforehand by the loss."""
     runs = probe_runs(effort, progress)
     table = table_of(runs.records)
-    chosen = {f"{model}, {optimizer}": one for (model, optimizer), one in runs.chosen.items()}
-    rates = {name: one.describe() for name, one in chosen.items()}
-    note = (runs.setting.note, seeds_said(runs.setting.size.seeds), edges(chosen))
+    chosen = {f"{model}, {optimizer}": choice for (model, optimizer), choice in runs.chosen.items()}
+    rates = {name: choice.describe() for name, choice in chosen.items()}
+    note = (runs.setting.note, describe_seeds(runs.setting.size.seeds), edges(chosen))
     return Computed(table, {**described(runs), "rates": rates}, findings(table), "; ".join(filter(None, note)))
 
 
@@ -65,12 +65,12 @@ def draw(computed: Computed) -> Figure:
     with styled(8.2, 8.0) as figure:
         rows = figure.subplots(4, len(MODELS), height_ratios=(1.1, 1.5, 1.5, 1.2), squeeze=False)
         for i, model in enumerate(MODELS):
-            own = heads[heads.model == model]
+            of_model = heads[heads.model == model]
             draw_loss(rows[0, i], table, model)
             for ax, optimizer in zip(rows[1:3, i], OPTIMIZERS, strict=True):
-                draw_heads(ax, own[own.optimizer == optimizer], norm, last)
+                draw_heads(ax, of_model[of_model.optimizer == optimizer], norm, last)
                 ax.set_ylabel(f"layer ({optimizer})" if i == 0 else "")
-            draw_correlations(rows[3, i], own, heads)
+            draw_correlations(rows[3, i], of_model, heads)
             rows[0, i].set_xlim(rows[1, i].get_xlim())
             rows[2, i].set_xlabel("training step")
         rows[0, 0].set_ylabel("loss (nats)")
@@ -102,11 +102,11 @@ def colour_norm(heads: pd.DataFrame) -> TwoSlopeNorm:
 def draw_heads(ax: Any, heads: pd.DataFrame, norm: TwoSlopeNorm, last: float) -> None:
     """Each head at the time of its greatest speed in ln t, layers as rows; behind the end those still to come."""
     n_heads, n_seeds = heads["head"].max() + 1, heads.seed.max() + 1
-    place = (heads["head"] * n_seeds + heads.seed + 0.5) / (n_heads * n_seeds) - 0.5
+    offset = (heads["head"] * n_seeds + heads.seed + 0.5) / (n_heads * n_seeds) - 0.5
     x = heads.t_fastest_ln.replace({np.inf: _never(last), 0.0: 1.0})
-    y = heads.layer + 1 + 0.7 * place
-    for marker, own in (("o", heads.snaps == 1), (">", heads.snaps != 1)):
-        ax.scatter(x[own], y[own], c=SCAN(norm(heads.scan_index[own])), s=14, linewidths=0.4, edgecolors="0.3",
+    y = heads.layer + 1 + 0.7 * offset
+    for marker, marked in (("o", heads.snaps == 1), (">", heads.snaps != 1)):
+        ax.scatter(x[marked], y[marked], c=SCAN(norm(heads.scan_index[marked])), s=14, linewidths=0.4, edgecolors="0.3",
                    marker=marker, zorder=3)  # fmt: skip
     still = x.isna() & heads.scan_index.notna()
     ax.plot(np.full(still.sum(), 0.65), y[still], "x", color="0.55", markersize=3, markeredgewidth=0.7)

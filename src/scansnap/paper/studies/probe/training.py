@@ -49,7 +49,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """One training, told in plain values."""
+    """One training, in plain values."""
 
     model: str
     optimizer: str  # AdamW or SGD
@@ -76,7 +76,7 @@ class TextSplits:
 
 
 def run(job: TrainingRun, text: TextSplits) -> dict[str, Any]:
-    """Train; what the probe saw, or the loss on text that no figure looks at."""
+    """Train; return the probe's measurements, or the loss on text that no figure uses."""
     size = job.scale
     with precise(job.device, "high"):
         model = build(job.model, vocab_size=job.vocab_size, width=size.width, heads=size.heads, length=size.length,
@@ -91,16 +91,16 @@ def run(job: TrainingRun, text: TextSplits) -> dict[str, Any]:
         due = log_spaced(job.steps, PER_DECADE)
         renaming = zlib.crc32(f"{job.model} {job.optimizer} {job.seed}".encode())
         ids = rows[: size.watched, :-1]
-        seen = Measured(model, ids, text.train, due, vocab_size=job.vocab_size, renaming=renaming)
+        probes = TrainingProbes(model, ids, text.train, due, vocab_size=job.vocab_size, renaming=renaming)
         for step in updates(job, model, optimizer, windows):
             if step not in due:
                 continue
             loss = loss_on(model, rows)
             if not math.isfinite(loss):
-                return seen.record(failed=True)
+                return probes.record(failed=True)
             with precise(job.device, "highest"):
-                seen.look(step, loss)
-        return seen.record()
+                probes.measure(step, loss)
+        return probes.record()
 
 
 def optimizer_of(job: TrainingRun, model: nn.Module) -> torch.optim.Optimizer:
@@ -138,7 +138,7 @@ def cross_entropy(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
 @torch.no_grad()
 def loss_on(model: nn.Module, rows: Tensor) -> float:
     """Mean loss on rows (n, T + 1); infinite where it is no number."""
-    parts = [len(some) * cross_entropy(model, some[:, :-1], some[:, 1:]) for some in rows.split(16)]
+    parts = [len(part) * cross_entropy(model, part[:, :-1], part[:, 1:]) for part in rows.split(16)]
     loss = float(torch.stack(parts).double().sum()) / len(rows)
     return loss if math.isfinite(loss) else math.inf
 
@@ -210,7 +210,7 @@ WORDS = ("verdict", "t_snap_ln_reason")
 CURVES = ("scan_index", "moved_from_start", "rank_corr", "sink_share")
 
 
-class Measured:
+class TrainingProbes:
     """The probes of one training, and the losses on the validation text."""
 
     def __init__(
@@ -222,28 +222,28 @@ class Measured:
         self.control = Probe(model, {"input_ids": ids}, corpus=names[train], every=ends)
         self.losses: list[float] = []
 
-    def look(self, step: int, loss: float) -> None:
-        """Measure now, where one of them is due."""
+    def measure(self, step: int, loss: float) -> None:
+        """Record the loss; let the probes measure where they are due."""
         self.losses.append(loss)
         self.probe.step(step, loss)
         self.control.step(step, loss)
 
     def record(self, failed: bool = False) -> dict[str, Any]:
-        """By step S, layer L and head H: what was seen, and what :mod:`scansnap.probe.findings` derives from it.
+        """By step S, layer L and head H: measurements, and what :mod:`scansnap.probe.findings` derives from them.
 
         steps, loss (S,); CURVES (S, L, H), rank_corr also by what it is against; the rest (L, H), the scan index of the
-        control and whether it scans among it. NaN where training failed, and ``failed`` is the verdict.
+        control and whether it scans among it. NaN where training failed, and the verdict is ``failed``.
         """
-        data, other = (probe.dataset() for probe in (self.probe, self.control))
+        data, control = (probe.dataset() for probe in (self.probe, self.control))
         if not failed and data.sizes["step"] < len(self.losses):
             raise RuntimeError("a measurement failed")  # the probe has warned, and let training go on
         last, heads = data.isel(step=-1), ("layer", "head")
-        found = {f"{name}_curve": data[name].transpose("step", *heads, ...).values for name in CURVES}
-        found |= {name: last[name].transpose(*heads).values for name in (*IN_THE_END, *OF_HEADS)}
-        found |= {"control": other["scan_index"].isel(step=-1).transpose(*heads).values,
-                  "control_scans": other["scans"].transpose(*heads).values}  # fmt: skip
+        record = {f"{name}_curve": data[name].transpose("step", *heads, ...).values for name in CURVES}
+        record |= {name: last[name].transpose(*heads).values for name in (*IN_THE_END, *OF_HEADS)}
+        record |= {"control": control["scan_index"].isel(step=-1).transpose(*heads).values,
+                  "control_scans": control["scans"].transpose(*heads).values}  # fmt: skip
         words = {name: data[name].transpose(*heads).values.astype(np.str_) for name in WORDS}
         if failed:
-            found = {name: np.full(values.shape, np.nan) for name, values in found.items()}
+            record = {name: np.full(values.shape, np.nan) for name, values in record.items()}
             words = {name: np.full(values.shape, "failed") for name, values in words.items()}
-        return {"steps": data["step"].values, "loss": self.losses, **found, **words}
+        return {"steps": data["step"].values, "loss": self.losses, **record, **words}

@@ -75,10 +75,10 @@ def measure(setting: ValiditySetting) -> dict[str, float | str | bool]:
     }  # fmt: skip
     off = np.abs(linear.z.values - evidence.z).max((1, 2))
     size = np.abs(evidence.z).max((1, 2))
-    theirs = paper_error(evidence)
+    paper_errors = paper_error(evidence)
     for moment, i in at.items():
         row |= {f"error_{moment}": off[i] / size[i], f"estimate_{moment}": float(linear.error[i].max()),
-                f"paper_{moment}": float(theirs[: i + 1].max())}  # fmt: skip
+                f"paper_{moment}": float(paper_errors[: i + 1].max())}  # fmt: skip
     row |= deviations(evidence, "measured")
     early = t[t <= WINDOW_END * t_0]  # no claim looks further
     by = {"response": linear.z.values[: len(early)]}
@@ -94,12 +94,12 @@ def measure(setting: ValiditySetting) -> dict[str, float | str | bool]:
 def deviations(evidence: Evidence, name: str) -> dict[str, float]:
     """What the claims on Theorem 2(a) (rate), Theorem 3 (identity) and Theorem 4 (growth) measure: their worst."""
     with np.errstate(all="ignore"):
-        found = (
+        claims = (
             next(claim for claim in theorem2.check(evidence) if claim.name == theorem2.RISE_RATE.name),
             theorem3.check_pairs(evidence, TRAINING.select(evidence)),
             theorem4_growth.check_growth(evidence),
         )
-    return {f"{theorem}_{name}": deviation(claim) for theorem, claim in zip(THEOREMS, found, strict=True)}
+    return {f"{theorem}_{name}": deviation(claim) for theorem, claim in zip(THEOREMS, claims, strict=True)}
 
 
 def deviation(claim: Claim) -> float:
@@ -114,8 +114,8 @@ def paper_error(evidence: Evidence) -> FloatArray:
     error = np.zeros(len(evidence.t))
     late = evidence.t >= TRANSITION.first * evidence.t_scan
     for n in evidence.classes_with_distinct:
-        theirs = theorem4_growth.predict(evidence, n)(evidence.t[late], evidence)
-        error[late] = np.maximum(error[late], np.abs(theirs / evidence.measured_growth[late, n] - 1))
+        predicted = theorem4_growth.predict(evidence, n)(evidence.t[late], evidence)
+        error[late] = np.maximum(error[late], np.abs(predicted / evidence.measured_growth[late, n] - 1))
     return error
 
 
@@ -127,20 +127,20 @@ def _overlap(evidence: Evidence) -> float:
 
 def swept(effort: Effort, progress: Progress | None = None) -> pd.DataFrame:
     """A row for each setting (:func:`~scansnap.paper.studies.validity.measured.measure`)."""
-    asked = settings(QUICK if effort.quick else FULL)
-    return effort.compute_once("validity", lambda: sweep(asked, progress))
+    todo = settings(QUICK if effort.quick else FULL)
+    return effort.compute_once("validity", lambda: sweep(todo, progress))
 
 
-def sweep(asked: list[ValiditySetting], progress: Progress | None = None, processes: int | None = None) -> pd.DataFrame:
+def sweep(todo: list[ValiditySetting], progress: Progress | None = None, processes: int | None = None) -> pd.DataFrame:
     rows: dict[int, dict[str, float | str | bool]] = {}
     with single_threaded_children(), killable_pool(processes or os.cpu_count() or 1) as pool:
         with block_signals_in_children():
-            jobs = {pool.submit(measure, setting): i for i, setting in enumerate(asked)}
+            jobs = {pool.submit(measure, setting): i for i, setting in enumerate(todo)}
         for done, job in enumerate(as_completed(jobs), start=1):
             rows[jobs[job]] = job.result()
             if progress is not None:
-                progress(done, len(asked))
-    return pd.DataFrame([rows[i] for i in range(len(asked))])
+                progress(done, len(todo))
+    return pd.DataFrame([rows[i] for i in range(len(todo))])
 
 
 AXES = {"ratio": (1.0, 1000.0), "vocab_size": (20.0, 10_000.0)}  # the horizontal side of each map, in logarithms
@@ -192,21 +192,21 @@ class ValiditySetting:
 
 def settings(size: MapSize) -> list[ValiditySetting]:
     """All of them. Where the classes have more tokens than M there is no setting (the maps begin above that)."""
-    found = []
+    result = []
     for name, across in size.across.items():
         for overlap in np.linspace(*OVERLAP, size.up):
             for value in values(name, across):
                 point = replace(MapPoint(overlap=float(overlap)), **{name: value})  # type: ignore[arg-type]
-                found.append(ValiditySetting(name, point.ratio, point))
+                result.append(ValiditySetting(name, point.ratio, point))
     for preset, knobs in _PRESETS:
-        found += [ValiditySetting(GENERAL, ratio, None, preset, tuple(knobs.items())) for ratio in size.ratios]
-    return found
+        result += [ValiditySetting(GENERAL, ratio, None, preset, tuple(knobs.items())) for ratio in size.ratios]
+    return result
 
 
 def values(name: str, n: int) -> list[float] | list[int]:
     """Along the horizontal side of a map."""
-    there: FloatArray = np.geomspace(*AXES[name], n)
-    return [round(value) for value in there.tolist()] if name == "vocab_size" else there.tolist()
+    points: FloatArray = np.geomspace(*AXES[name], n)
+    return [round(value) for value in points.tolist()] if name == "vocab_size" else points.tolist()
 
 
 WRONG = 3.0  # times η_Z/η_Y
@@ -216,11 +216,11 @@ def memory(point: MapPoint, t: FloatArray, *, wrong: float = 1.0) -> FloatArray:
     """(n, 1, M) z by the memory equation with v̄; ``wrong`` is a factor on η_Z/η_Y."""
     f = _distinct(point)
     k, m, eta_y = point.n_classes, point.vocab_size, point.eta_y
-    clock = theory.frozen_decoder(t, eta_y=eta_y, n_classes=k, vocab_size=m, overlap=point.overlap).x
-    found = theory.memory_tokens(
-        clock, eta_y=eta_y, eta_z=wrong * eta_y / point.ratio, n_classes=k, vocab_size=m, f_distinct=f, form="exact"
+    x = theory.frozen_decoder(t, eta_y=eta_y, n_classes=k, vocab_size=m, overlap=point.overlap).x
+    prediction = theory.memory_tokens(
+        x, eta_y=eta_y, eta_z=wrong * eta_y / point.ratio, n_classes=k, vocab_size=m, f_distinct=f, form="exact"
     )
-    return _spread(point, found.z)
+    return _spread(point, prediction.z)
 
 
 def no_memory(point: MapPoint, t: FloatArray) -> FloatArray:
@@ -249,8 +249,8 @@ def along(classes: SequenceClasses, eta_y: float, eta_z: float, t: FloatArray, z
     f = c / np.linalg.norm(c, axis=-1, keepdims=True)
     g = np.zeros_like(f)
     for n in range(classes.n_classes):
-        own, common = classes.distinct(n), classes.common_of(n)
-        g[:, n, own] = rate[:, row[n]][:, own] / (eta_z * classes.p_class[n] * f[:, n, own])
+        distinct, common = classes.distinct(n), classes.common_of(n)
+        g[:, n, distinct] = rate[:, row[n]][:, distinct] / (eta_z * classes.p_class[n] * f[:, n, distinct])
         owed = (f[:, n] * g[:, n]).sum(-1, keepdims=True) / (f[:, n, common] ** 2).sum(-1, keepdims=True)
         g[:, n, common] = -owed * f[:, n, common]
     return Evidence(classes, eta_y, eta_z, "flow", math.inf, t, z, c, g, None)

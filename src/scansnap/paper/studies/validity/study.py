@@ -35,10 +35,10 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
 def by_moment(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows of the maps, one for each of MOMENTS."""
     rows = rows[rows.part != GENERAL]
-    kept = ["part", "ratio", "vocab_size", "n_classes", "overlap", "assumptions_met", "trusted_until"]
+    columns = ["part", "ratio", "vocab_size", "n_classes", "overlap", "assumptions_met", "trusted_until"]
     names = ("error", "estimate", "paper")
     parts = [
-        rows[kept].assign(moment=moment, **{name: rows[f"{name}_{moment}"] for name in names}) for moment in MOMENTS
+        rows[columns].assign(moment=moment, **{name: rows[f"{name}_{moment}"] for name in names}) for moment in MOMENTS
     ]
     return pd.concat(parts, ignore_index=True)
 
@@ -82,8 +82,8 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
     """From the rows of :func:`~scansnap.paper.studies.validity.study.by_moment`."""
     met, trusted = table[table.assumptions_met], table[table.trusted_until > table.moment]
     rest = table[~(table.trusted_until > table.moment)]
-    seen = trusted[trusted.error > _INTEGRATED]
-    share = seen.estimate / seen.error
+    resolved = trusted[trusted.error > _INTEGRATED]
+    share = resolved.estimate / resolved.error
     return (
         Finding("Where every assumption of the paper is met the linear response is right to 1%", "Ours",
                 int((met.error <= EXACT).sum()), len(met), _CASES, f"Largest error of z: {_largest(met, 'error')}.",
@@ -94,9 +94,9 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
                 f"{len(rest)} others {int((rest.error <= FEW).sum())} are right to a tenth as well.",
                 points=Points.without_noise(trusted.error)),
         Finding("Where it trusts itself its estimate is at least half of its error", "Ours",
-                int((share >= 0.5).sum()), len(seen), _CASES,
+                int((share >= 0.5).sum()), len(resolved), _CASES,
                 f"Estimate over error: {share.min():.2g} to {share.max():.2g}, median {share.median():.2g}."
-                if len(seen) else "", points=Points.without_noise(share)),
+                if len(resolved) else "", points=Points.without_noise(share)),
         Finding("Theorem 4's B_n, its C₀ from the earliest times, is right to a tenth where every assumption is met",
                 "Theorem 4", int((met.paper <= FEW).sum()), len(met), _CASES,
                 f"Smallest error until then: {_least(met, 'paper')}; on the whole map it is right to a tenth at "
@@ -113,8 +113,8 @@ def _least(part: pd.DataFrame, name: str) -> str:
     return _at_moments(part.groupby("moment")[name].min())
 
 
-def _at_moments(found: pd.Series) -> str:
-    words = [f"{found[m]:.2g} at {'' if m == 1 else f'{m} '}t₀" for m in MOMENTS if m in found.index]
+def _at_moments(values: pd.Series) -> str:
+    words = [f"{values[m]:.2g} at {'' if m == 1 else f'{m} '}t₀" for m in MOMENTS if m in values.index]
     return ", ".join(words) or "none"
 
 
@@ -124,28 +124,28 @@ _TRUST = (0.3, float(MOMENTS[-1]))  # in t₀
 
 def draw_error(ax: Any, part: pd.DataFrame, name: str) -> Any:
     """One map of the error, with the estimate's edge and where the paper's B_n is right."""
-    x, y, found = _grid(part, name, "error")
+    x, y, errors = _grid(part, name, "error")
     norm = TwoSlopeNorm(vcenter=np.log10(FEW), vmin=_RANGE[0], vmax=_RANGE[1])
-    logs = np.clip(np.log10(np.maximum(found, 10 ** _RANGE[0])), *_RANGE)
+    logs = np.clip(np.log10(np.maximum(errors, 10 ** _RANGE[0])), *_RANGE)
     image = ax.pcolormesh(x, y, logs, cmap="RdBu_r", norm=norm, shading="nearest")
-    _line(ax, x, y, found, EXACT, linewidths=0.7)
-    _line(ax, x, y, found, FEW, linewidths=1.5)
+    _line(ax, x, y, errors, EXACT, linewidths=0.7)
+    _line(ax, x, y, errors, FEW, linewidths=1.5)
     _line(ax, x, y, _grid(part, name, "estimate")[2], FEW, linewidths=1.2, linestyles="dashed")
-    theirs = _grid(part, name, "paper")[2]
-    if theirs.min() < FEW < theirs.max():
-        strip = ax.contourf(x, y, np.log10(theirs), levels=[-300, np.log10(FEW)], colors="none", hatches=["////"])
+    paper_errors = _grid(part, name, "paper")[2]
+    if paper_errors.min() < FEW < paper_errors.max():
+        strip = ax.contourf(x, y, np.log10(paper_errors), levels=[-300, np.log10(FEW)], colors="none", hatches=["////"])
         strip.set(edgecolor="white", linewidth=0)
-        _line(ax, x, y, theirs, FEW, colors="white", linewidths=0.6)
+        _line(ax, x, y, paper_errors, FEW, colors="white", linewidths=0.6)
     _finish(ax, part, name)
     return image
 
 
 def draw_trusted(ax: Any, part: pd.DataFrame, name: str) -> Any:
     """Until when the response trusts itself, in t₀."""
-    x, y, found = _grid(part, name, "trusted_until")
-    image = ax.pcolormesh(x, y, np.clip(found, *_TRUST), cmap="viridis", norm=LogNorm(*_TRUST), shading="nearest")
+    x, y, until = _grid(part, name, "trusted_until")
+    image = ax.pcolormesh(x, y, np.clip(until, *_TRUST), cmap="viridis", norm=LogNorm(*_TRUST), shading="nearest")
     for moment in MOMENTS:
-        _line(ax, x, y, found, float(moment), colors="white", linewidths=1.0)
+        _line(ax, x, y, until, float(moment), colors="white", linewidths=1.0)
     _finish(ax, part, name)
     ax.set_title("trusted until")
     return image

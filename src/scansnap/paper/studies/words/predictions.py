@@ -3,7 +3,7 @@
 **Uniform attention.** For each seed one run with uniform attention in which Z is updated but not used
 (:mod:`scansnap.text.prediction`), and trainings on the same batches: at the chosen rates, with a slower Z, and a *twin*
 at the chosen rates with η_Y a little larger. The predicted Z is proportional to η_Z, so one run predicts both ratios.
-Large rates make training chaotic: no prediction can know what the twin does not share with its training. The text is
+Large rates make training chaotic: no prediction can be closer to a training than its twin is. The text is
 read in order, from another start with each seed. Only words that stand before a query at least ``LEAST`` times in the
 text are compared, from the step at which they were first seen there.
 
@@ -33,12 +33,12 @@ from scansnap.text.prediction import count_before
 from scansnap.text.yz.model import YZTransformer
 from scansnap.text.yz.settings import YZSettings
 
-SLOW = 300.0  # η_Y/η_Z of the second training: attention that hardly acts back on itself
+SLOW = 300.0  # η_Y/η_Z of the second training, in which attention has little effect on itself
 TWIN = 1e-5  # by which a twin's η_Y is larger, relatively
 TOP_K = 10  # words most attended to
 SEEDS = 3
-STEPS = (10, 30, 100, 300, 1_000, 3_000, 9_000)  # at which a training is held against its prediction
-SHORTER = 2  # they end at one in so many of the study's own steps, or before
+STEPS = (10, 30, 100, 300, 1_000, 3_000, 9_000)  # at which a training is compared with its prediction
+SHORTER = 2  # the trainings end at this fraction of the study's steps, or before
 
 
 def predict_by_uniform_attention(runs: WordRuns, effort: Effort, progress: Progress | None = None) -> pd.DataFrame:
@@ -64,37 +64,45 @@ def predict_by_uniform_attention(runs: WordRuns, effort: Effort, progress: Progr
     often = np.where(counts >= LEAST, counts, np.nan)
     tables = []
     for seed in range(seeds):
-        here = _from_another_place(setting, steps[-1], seed)
-        heard, slow, fast, twin = (
-            cached_run(effort.cache_folder, {"figure": "words", "listens": listens, **rates, **here.key()},
-                 partial(_run, runs.text, here, steps, rates, listens,
+        shifted = _shift_text(setting, steps[-1], seed)
+        uniform, slow, fast, twin = (
+            cached_run(effort.cache_folder,
+                 {"figure": "words", "uniform_attention": uniform_attention, **rates, **shifted.key()},
+                 partial(_run, runs.text, shifted, steps, rates, uniform_attention,
                          share(progress, len(every) * seed + i, len(every) * seeds)))["z"]
-            for i, (rates, listens) in enumerate(every)
+            for i, (rates, uniform_attention) in enumerate(every)
         )  # fmt: skip
-        scaled = heard * np.float32(chosen["eta_z"] / slower["eta_z"])
-        for kind, rates, a, b in (("heard", slower, heard, slow), ("heard", chosen, scaled, fast),
+        scaled = uniform * np.float32(chosen["eta_z"] / slower["eta_z"])
+        for kind, rates, a, b in (("heard", slower, uniform, slow), ("heard", chosen, scaled, fast),
                                   ("twin", chosen, twin, fast)):  # fmt: skip
-            said = {"kind": kind, "seed": seed, "ratio": rates["eta_y"] / rates["eta_z"], "query": names}
-            tables += [pd.DataFrame({**said, "step": step, **_compared(x, y, often)})
+            columns = {"kind": kind, "seed": seed, "ratio": rates["eta_y"] / rates["eta_z"], "query": names}
+            tables += [pd.DataFrame({**columns, "step": step, **_compared(x, y, often)})
                        for step, x, y in zip(steps, a, b, strict=True)]  # fmt: skip
             if seed == 0 and kind == "heard":
                 named = _first_words(setting, names, a[-1], b[-1], often)
-                tables.append(named.assign(seed=seed, ratio=said["ratio"], step=steps[-1]))
+                tables.append(named.assign(seed=seed, ratio=columns["ratio"], step=steps[-1]))
     return pd.concat(tables, ignore_index=True)
 
 
-def _from_another_place(setting: TextSetting, steps: int, seed: int) -> TextSetting:
-    """The setting with its text turned by a part of a column of windows, so that batches are others."""
+def _shift_text(setting: TextSetting, steps: int, seed: int) -> TextSetting:
+    """The setting with its text rotated by part of a column of windows, so that batches differ."""
     turned = np.roll(setting.corpus.train, -seed * (len(setting.corpus.train) // (BATCH * SEEDS)))
     return replace(setting, corpus=replace(setting.corpus, train=turned), size=replace(setting.size, steps=steps))
 
 
 def _run(
-    text: Text, setting: TextSetting, steps: list[int], rates: dict[str, Any], listens: bool, progress: Progress | None
+    text: Text,
+    setting: TextSetting,
+    steps: list[int],
+    rates: dict[str, Any],
+    uniform_attention: bool,
+    progress: Progress | None,
 ) -> dict[str, Any]:
     """z (S, Q, top) at the steps; NaN from where a training failed."""
-    model = YZTransformer(YZSettings(setting.corpus.vocab_size, **rates), setting.device, uniform_attention=listens)
-    done = trained(model, setting, seed=None, measure=lambda now, _: {"z": logits(text, now)}, snapshots=steps,
+    model = YZTransformer(
+        YZSettings(setting.corpus.vocab_size, **rates), setting.device, uniform_attention=uniform_attention
+    )
+    done = trained(model, setting, seed=None, measure=lambda current, _: {"z": logits(text, current)}, snapshots=steps,
                    progress=progress)  # fmt: skip
     nothing = np.full((len(text.words.queries), text.top), np.nan, dtype=np.float32)
     return {"z": np.stack([done.measured[step]["z"] if step in done.measured else nothing for step in steps])}
@@ -116,7 +124,7 @@ def _first_words(
     tables = []
     for query, *values, k in zip(names, predicted, z, often, strict=True):
         used = np.flatnonzero(np.isfinite(k) & (values[0] != 0))
-        at = sorted({i for one in values for i in used[np.argsort(-one[used], kind="stable")[:TOP_K]].tolist()})
+        at = sorted({i for row in values for i in used[np.argsort(-row[used], kind="stable")[:TOP_K]].tolist()})
         tables.append(pd.DataFrame({"kind": "word", "query": query, "word": [setting.corpus.words[i] for i in at],
                                     "predicted": values[0][at], "value": values[1][at]}))  # fmt: skip
     return pd.concat(tables, ignore_index=True)
@@ -144,12 +152,12 @@ def predict_by_flow(runs: WordRuns) -> tuple[pd.DataFrame, dict[str, Any]]:
     z = flow(SequenceClasses(**pairs.table()), rates["eta_y"], rates["eta_z"], [t], rtol=1e-5, variables=["z"]).z
 
     at = np.searchsorted(words.queries, z["query"].values)
-    seen = words.used[at, :top] & (z.values[0] != 0)  # (Q, top)
-    predicted, counts = (np.where(seen, v, np.nan) for v in (z.values[0], words.counts[at, :top]))
+    used = words.used[at, :top] & (z.values[0] != 0)  # (Q, top)
+    predicted, counts = (np.where(used, v, np.nan) for v in (z.values[0], words.counts[at, :top]))
     names = np.array([corpus.words[q] for q in z["query"].values])
     tables = []
     for seed, record in zip(runs.setting.seeds, runs.yz, strict=True):
-        trained = np.where(seen, record["z"][at, :top], np.nan)
+        trained = np.where(used, record["z"][at, :top], np.nan)
         shared, chance = overlap(predicted, trained, TOP_K)
         frequent, _ = overlap(counts, trained, TOP_K)
         tables.append(pd.DataFrame({
@@ -163,5 +171,5 @@ def predict_by_flow(runs: WordRuns) -> tuple[pd.DataFrame, dict[str, Any]]:
 
 def _frequent(counts: np.ndarray, *values: np.ndarray) -> list[np.ndarray]:
     """The values at the most frequent words of each row; NaN elsewhere."""
-    place = rankdata(-np.nan_to_num(counts, nan=-1.0), method="ordinal", axis=1)  # from 1
-    return [np.where(place <= FREQUENT, v, np.nan) for v in values]
+    rank = rankdata(-np.nan_to_num(counts, nan=-1.0), method="ordinal", axis=1)  # from 1
+    return [np.where(rank <= FREQUENT, v, np.nan) for v in values]

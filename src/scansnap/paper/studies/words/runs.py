@@ -43,7 +43,7 @@ TRANSFORMER_STEPS = {(False, True): 80, (False, False): 200, (True, True): 3_000
 
 @dataclass(frozen=True)
 class WordRuns:
-    """What is left of the runs."""
+    """The records of the runs."""
 
     text: Text
     chosen: dict[str, ChosenRates]  # by model
@@ -67,14 +67,14 @@ def train(effort: Effort, progress: Progress | None) -> WordRuns:
     setting = text_setting(effort, **SIZES[size])
     shorter = replace(setting, size=replace(setting.size, steps=TRANSFORMER_STEPS[size]))
     text = counted_text(setting)
-    told: dict[str, Any] = {"folder": effort.cache_folder, "figure": "words", "masses": MASSES}
+    key: dict[str, Any] = {"folder": effort.cache_folder, "figure": "words", "masses": MASSES}
     yz_rates, of_yz = at_chosen_rates(
         setting, lambda rates, seed: yz(setting, layers=1, seed=seed, **rates), SGD_YZ, partial(yz_record, text),
-        progress=share(progress, 0, 2), model="YZ", **told,
+        progress=share(progress, 0, 2), model="YZ", **key,
     )  # fmt: skip
     rates, of_transformer = at_chosen_rates(
         shorter, lambda rates, seed: transformer(shorter, layers=1, seed=seed, **rates), SGD_TRANSFORMER,
-        partial(transformer_record, text), progress=share(progress, 1, 2), model="transformer", **told,
+        partial(transformer_record, text), progress=share(progress, 1, 2), model="transformer", **key,
     )  # fmt: skip
     return WordRuns(text, {"YZ": yz_rates, "transformer": rates}, of_yz, of_transformer, shorter.size.steps)
 
@@ -91,13 +91,14 @@ def yz_record(
     words, last = text.words, setting.size.steps
     thirds = [last // 3, 2 * last // 3]
     steps = sorted({*log_spaced(last), *thirds})
-    done = trained(model, setting, seed=seed, measure=partial(look, text), snapshots=steps, progress=progress)
+    done = trained(model, setting, seed=seed, measure=partial(measure_model, text), snapshots=steps, progress=progress)
     nothing = {"z": np.full(words.used.shape, np.nan), "gain": np.full(MARKS + 1, np.nan), "entropy": np.nan}
-    seen = [done.measured.get(step, nothing) for step in steps]
-    z, gain, entropy = (np.stack([one[name] for one in seen]) for name in ("z", "gain", "entropy"))
+    measured = [done.measured.get(step, nothing) for step in steps]
+    z, gain, entropy = (np.stack([values[name] for values in measured]) for name in ("z", "gain", "entropy"))
     c = words.attention(z.astype(np.float64))  # (S, Q, top)
     ranked = [
-        [rank_correlation(np.where(words.used, one, np.nan), words.measure(name)) for name in MEASURES] for one in z
+        [rank_correlation(np.where(words.used, values, np.nan), words.measure(name)) for name in MEASURES]
+        for values in z
     ]  # S × 4 × (Q,)
     fold = np.full(len(steps), np.nan)
     start, end = e_folds(steps)
@@ -119,7 +120,7 @@ def transformer_record(
     return {"gain": np.stack([before, after]), **key_sparsity(model, text.setting, failed=failed)}
 
 
-def look(text: Text, model: LanguageModel, step: int) -> dict[str, np.ndarray]:
+def measure_model(text: Text, model: LanguageModel, step: int) -> dict[str, np.ndarray]:
     """Logits z (Q, top) of the queries, and the attention on the validation text."""
     return {"z": logits(text, model), **attention_on(text, model)}
 
@@ -133,12 +134,12 @@ def logits(text: Text, model: LanguageModel) -> np.ndarray:
 
 def attention_on(text: Text, model: LanguageModel) -> dict[str, np.ndarray]:
     """Attention on the validation text to each group of words, relative to uniform attention, and its entropy."""
-    found = attention_statistics(model, text.setting.valid, length=LENGTH, groups=text.groups)[0]
+    statistics = attention_statistics(model, text.setting.valid, length=LENGTH, groups=text.groups)[0]
     mass, uniform = (np.full(MARKS + 1, np.nan) for _ in range(2))  # the last groups may have no word in a small text
-    n = len(np.asarray(found["group_mass"]))
-    mass[:n], uniform[:n] = found["group_mass"], found["group_uniform"]
+    n = len(np.asarray(statistics["group_mass"]))
+    mass[:n], uniform[:n] = statistics["group_mass"], statistics["group_uniform"]
     with np.errstate(invalid="ignore", divide="ignore"):
-        return {"gain": mass / uniform, "entropy": np.asarray(found["entropy"])}
+        return {"gain": mass / uniform, "entropy": np.asarray(statistics["entropy"])}
 
 
 def _mean(by_query: Any) -> np.ndarray:

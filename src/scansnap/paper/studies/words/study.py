@@ -27,7 +27,7 @@ from matplotlib.figure import Figure
 from scansnap.measure.word_attention import MEASURES
 from scansnap.paper.figure import Computed, Effort
 from scansnap.paper.shared.over_seeds import band, mean_and_half
-from scansnap.paper.shared.text_runs import seeds_said
+from scansnap.paper.shared.text_runs import describe_seeds
 from scansnap.paper.studies.chosen_rates import edges
 from scansnap.paper.studies.words.findings import findings, snap
 from scansnap.paper.studies.words.predictions import TOP_K, predict_by_flow, predict_by_uniform_attention
@@ -53,16 +53,16 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
     """Training runs of several seeds, their predictions and one flow, in one table: ``kind`` says what a row is."""
     runs = word_runs(effort, share(progress, 0, 2))
     predicted, described = predict_by_flow(runs)
-    heard = predict_by_uniform_attention(runs, effort, share(progress, 1, 2))
-    table = pd.concat([gains(runs), curves(runs), by_query(runs), heard, predicted], ignore_index=True)
+    uniform = predict_by_uniform_attention(runs, effort, share(progress, 1, 2))
+    table = pd.concat([gains(runs), curves(runs), by_query(runs), uniform, predicted], ignore_index=True)
     rates, when = runs.chosen["YZ"].rates, snap(table)
     settings = {**runs.setting.describe(), **rates, "queries": len(runs.text.words.queries), "next_per_query": NEXT,
                 "least_count": LEAST, "transformer_steps": runs.transformer_steps,
-                "snap": {clock: [one.time, one.low, one.high] if one.found else one.reason
-                         for clock, one in (("t", when.t), ("ln t", when.ln))},
-                "rates": {name: one.describe() for name, one in runs.chosen.items()}, **described}  # fmt: skip
+                "snap": {scale: [estimate.time, estimate.low, estimate.high] if estimate.found else estimate.reason
+                         for scale, estimate in (("t", when.t), ("ln t", when.ln))},
+                "rates": {name: choice.describe() for name, choice in runs.chosen.items()}, **described}  # fmt: skip
     note = (runs.setting.note, f"η_Y = {rates['eta_y']:g}, η_Z = {rates['eta_z']:g}",
-            seeds_said(runs.setting.size.seeds), edges(runs.chosen))  # fmt: skip
+            describe_seeds(runs.setting.size.seeds), edges(runs.chosen))  # fmt: skip
     return Computed(table, settings, findings(table), "; ".join(filter(None, note)))
 
 
@@ -90,8 +90,8 @@ def gains(runs: WordRuns) -> pd.DataFrame:
         for seed, record in zip(runs.setting.seeds, records, strict=True):
             steps = record["steps"].tolist() if "steps" in record else [0, runs.transformer_steps]
             for step, gain in zip(steps, record["gain"], strict=True):
-                there = gain[:MARKS][np.isfinite(gain[:MARKS])]
-                words = there.mean() if len(there) else math.nan
+                known = gain[:MARKS][np.isfinite(gain[:MARKS])]
+                words = known.mean() if len(known) else math.nan
                 rows += [{"kind": "gain", "model": model, "seed": seed, "step": step, "group": group, "value": value,
                           "among_words": value / words} for group, value in enumerate(gain)]  # fmt: skip
     return pd.DataFrame(rows)
@@ -102,10 +102,10 @@ def curves(runs: WordRuns) -> pd.DataFrame:
     rows = []
     for seed, record in zip(runs.setting.seeds, runs.yz, strict=True):
         for i, step in enumerate(record["steps"].tolist()):
-            found = {("correlation", name): record["correlation"][i, j] for j, name in enumerate(MEASURES)}
-            found |= {(kind, ""): record[kind][i] for kind in ("moved", "left", "fold", "entropy")}
+            values = {("correlation", name): record["correlation"][i, j] for j, name in enumerate(MEASURES)}
+            values |= {(kind, ""): record[kind][i] for kind in ("moved", "left", "fold", "entropy")}
             rows += [{"kind": kind, "measure": name, "seed": seed, "step": step, "value": value}
-                     for (kind, name), value in found.items()]  # fmt: skip
+                     for (kind, name), value in values.items()]  # fmt: skip
     return pd.DataFrame(rows)
 
 
@@ -114,10 +114,10 @@ def by_query(runs: WordRuns) -> pd.DataFrame:
     names = [runs.setting.corpus.words[q] for q in runs.text.words.queries]
     tables = []
     for seed, record in zip(runs.setting.seeds, runs.yz, strict=True):
-        found = {("end", name): record["end"][j] for j, name in enumerate(MEASURES)}
-        found |= {("third", name): record["thirds"][j] for j, name in enumerate(("first", "last"))}
+        rows = {("end", name): record["end"][j] for j, name in enumerate(MEASURES)}
+        rows |= {("third", name): record["thirds"][j] for j, name in enumerate(("first", "last"))}
         tables += [pd.DataFrame({"kind": kind, "measure": name, "seed": seed, "query": names, "value": values})
-                   for (kind, name), values in found.items()]  # fmt: skip
+                   for (kind, name), values in rows.items()]  # fmt: skip
     return pd.concat(tables, ignore_index=True)
 
 
@@ -162,16 +162,16 @@ def draw_movement(ax: Any, table: pd.DataFrame) -> None:
     band(ax, moved.index, moved, colour=SERIES[0])
     ax.set_ylim(bottom=0)
     ax.set_ylabel("moved (total variation)", color=SERIES[0])
-    other = ax.twinx()
-    other.spines["right"].set_visible(True)
-    band(other, entropy.index, entropy, colour=SERIES[1])
-    other.set_ylim(0, 1.12 * entropy.to_numpy()[np.isfinite(entropy)].max(initial=0.1))
-    other.set_ylabel("entropy (nats)", color=SERIES[1])
+    right = ax.twinx()
+    right.spines["right"].set_visible(True)
+    band(right, entropy.index, entropy, colour=SERIES[1])
+    right.set_ylim(0, 1.12 * entropy.to_numpy()[np.isfinite(entropy)].max(initial=0.1))
+    right.set_ylabel("entropy (nats)", color=SERIES[1])
     when = snap(table)
-    for one, style in ((when.t, ":"), (when.ln, "--")):
-        if one.found:
-            ax.axvline(one.time, color="0.4", linestyle=style, linewidth=1)
-            ax.axvspan(one.low, one.high, color="0.4", alpha=0.12, linewidth=0)
+    for estimate, style in ((when.t, ":"), (when.ln, "--")):
+        if estimate.found:
+            ax.axvline(estimate.time, color="0.4", linestyle=style, linewidth=1)
+            ax.axvspan(estimate.low, estimate.high, color="0.4", alpha=0.12, linewidth=0)
     ax.text(0.03, 0.62, f"in t (··): {when.t.said()}\nin ln t (--): {when.ln.said()}", transform=ax.transAxes,
             fontsize=7.5, color="0.35", va="center")  # fmt: skip
     ax.set_title("c  How far attention has moved")
@@ -180,9 +180,9 @@ def draw_movement(ax: Any, table: pd.DataFrame) -> None:
 def draw_logits(ax: Any, table: pd.DataFrame) -> None:
     """Rank correlation of predicted and trained logits and, dashed, the slope between them."""
     _curves(ax, table, "value", 1.0)
-    heard = table[table.kind == "heard"]
-    for ratio, colour in zip(_ratios(heard), SERIES, strict=False):
-        slopes = heard[heard.ratio == ratio].groupby(["step", "seed"])["slope"].mean().unstack()
+    uniform = table[table.kind == "heard"]
+    for ratio, colour in zip(_ratios(uniform), SERIES, strict=False):
+        slopes = uniform[uniform.ratio == ratio].groupby(["step", "seed"])["slope"].mean().unstack()
         ax.plot(slopes.index, slopes.mean(axis=1), color=colour, linestyle="--", linewidth=1)
     ax.plot([], [], color="0.4", linestyle="--", linewidth=1, label="slope")
     ax.legend(loc="lower left")
@@ -192,8 +192,8 @@ def draw_logits(ax: Any, table: pd.DataFrame) -> None:
 def draw_named_words(ax: Any, table: pd.DataFrame) -> None:
     """Of the words most attended to: how many are predicted, how many are the most frequent, and by chance."""
     _curves(ax, table, "overlap", TOP_K, labels=False)
-    heard = table[table.kind == "heard"]
-    frequent, chance = (heard.groupby("step")[name].mean() * TOP_K for name in ("frequent", "chance"))
+    uniform = table[table.kind == "heard"]
+    frequent, chance = (uniform.groupby("step")[name].mean() * TOP_K for name in ("frequent", "chance"))
     for name, curve, style in (("the most frequent", frequent, ":"), ("chance", chance, "-.")):
         ax.plot(curve.index, curve, color="0.35", linestyle=style, linewidth=1.2)
         ax.annotate(name, (curve.index[0], curve.iloc[0]), xytext=(2, 4), textcoords="offset points", fontsize=7.5,
@@ -203,9 +203,9 @@ def draw_named_words(ax: Any, table: pd.DataFrame) -> None:
 
 def _curves(ax: Any, table: pd.DataFrame, name: str, scale: float, labels: bool = True) -> None:
     """A prediction for each ratio, what a training shares with its twin, and the flow where its training ended."""
-    heard, twin = (table[table.kind == kind] for kind in ("heard", "twin"))
-    shown = [(heard[heard.ratio == ratio], colour, rf"$\eta_Y/\eta_Z$ = {ratio:g}")
-             for ratio, colour in zip(_ratios(heard), SERIES, strict=False)]  # fmt: skip
+    uniform, twin = (table[table.kind == kind] for kind in ("heard", "twin"))
+    shown = [(uniform[uniform.ratio == ratio], colour, rf"$\eta_Y/\eta_Z$ = {ratio:g}")
+             for ratio, colour in zip(_ratios(uniform), SERIES, strict=False)]  # fmt: skip
     for part, colour, label in [(twin, "0.55", rf"training's twin, $\eta_Y/\eta_Z$ = {twin.ratio.max():g}"), *shown]:
         wide = part.groupby(["step", "seed"])[name].mean().unstack() * scale
         band(ax, wide.index, wide, colour=colour, label=label if labels else None, marker="o", markersize=3)
@@ -214,9 +214,9 @@ def _curves(ax: Any, table: pd.DataFrame, name: str, scale: float, labels: bool 
     ax.plot([table.step.max()], [mean], "D", color=SERIES[2], markersize=5, clip_on=False, **diamond)
 
 
-def _ratios(heard: pd.DataFrame) -> list[float]:
+def _ratios(uniform: pd.DataFrame) -> list[float]:
     """The slower attention first."""
-    return sorted(heard.ratio.unique(), reverse=True)
+    return sorted(uniform.ratio.unique(), reverse=True)
 
 
 def draw_example_query(ax: Any, table: pd.DataFrame) -> None:
@@ -224,30 +224,30 @@ def draw_example_query(ax: Any, table: pd.DataFrame) -> None:
     table = table[table.kind.isin(["heard", "word"]) & (table.seed == table.seed.min())]
     ratio = table.ratio.min()
     table = table[table.ratio == ratio]
-    told = table[(table.kind == "heard") & (table.step == table.step.max()) & table.overlap.notna()]
-    told = told.sort_values(["overlap", "value"])
-    spoken = told[told["query"].str.isalpha() & (told["query"].str.len() > 2)]
-    told = spoken if len(spoken) else told
+    rows = table[(table.kind == "heard") & (table.step == table.step.max()) & table.overlap.notna()]
+    rows = rows.sort_values(["overlap", "value"])
+    spoken = rows[rows["query"].str.isalpha() & (rows["query"].str.len() > 2)]
+    rows = spoken if len(spoken) else rows
     ax.axis("off")
-    if not len(told):
+    if not len(rows):
         ax.text(0.5, 0.5, "no query has enough words", ha="center", va="center", transform=ax.transAxes, color="0.4")
         return
-    chosen = told.iloc[len(told) // 2]
+    chosen = rows.iloc[len(rows) // 2]
     points = table[(table.kind == "word") & (table["query"] == chosen["query"])]
     columns = [points.sort_values(by, ascending=False).word.tolist()[:TOP_K] for by in ("predicted", "value")]
-    both = [word for word in columns[0] if word in columns[1]]  # in order, so that a figure has the same bytes again
+    shared = [word for word in columns[0] if word in columns[1]]  # in order, so that a figure has the same bytes again
     for x, align, words in zip((0.36, 0.64), ("right", "left"), columns, strict=True):
         for i, word in enumerate(words):
-            colour = SERIES[0] if word in both else "0.55"
+            colour = SERIES[0] if word in shared else "0.55"
             ax.text(x, -i, word, ha=align, va="center", fontsize=9, color=colour, parse_math=False)  # "$" is a word
-    for word in both:
+    for word in shared:
         ax.plot([0.385, 0.615], [-columns[0].index(word), -columns[1].index(word)], color=SERIES[0], alpha=0.6)
     ax.text(0.36, 0.95, "predicted", ha="right", fontsize=8, color="0.35", style="italic")
     ax.text(0.64, 0.95, "learned", ha="left", fontsize=8, color="0.35", style="italic")
     ax.text(
         0.5,
         -TOP_K - 0.2,
-        rf"{len(both)} of {TOP_K} shared; $\eta_Y/\eta_Z$ = {ratio:g}",
+        rf"{len(shared)} of {TOP_K} shared; $\eta_Y/\eta_Z$ = {ratio:g}",
         ha="center",
         fontsize=8,
         color="0.35",
