@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from scansnap.claims.claim import Kind
     from scansnap.paper.figure import Effort, Verdict
     from scansnap.paper.report.changes import Changes
-    from scansnap.paper.report.manifest import Made
+    from scansnap.paper.report.manifest import TargetResult
 
 STYLE = {
     "agrees": "green", "mostly agrees": "green", "mixed": "yellow", "mostly disagrees": "red", "disagrees": "bold red",
@@ -92,7 +92,7 @@ def reproduce(
     prepare(target, todo, overwrite, against=against is not None)
     effort = Effort(quick=quick, device=device, data=data)
     began = time.monotonic()
-    results: list[Made] = []
+    results: list[TargetResult] = []
     stopped = False
     with write_lock("--out", target), raise_during_imports():
         prepare(target, todo, overwrite, against=against is not None)  # again, under the lock
@@ -132,11 +132,11 @@ def reproduce(
     return 0
 
 
-def _print_time(result: Made) -> None:
+def _print_time(result: TargetResult) -> None:
     err.print(f"[dim]{label(result.name):<10} {result.seconds:6.1f} s[/]")
 
 
-def _write_report(results: list[Made], effort: Effort, target: Path, changes: Changes | None) -> Path:
+def _write_report(results: list[TargetResult], effort: Effort, target: Path, changes: Changes | None) -> Path:
     from scansnap.explorer.build import explorer_html
     from scansnap.paper.report.make import EXPLORER, REPORT, write_page
     from scansnap.paper.report.page import page
@@ -203,7 +203,7 @@ def _print_changes(changes: Changes) -> None:
     out.print(changes.summary, markup=False)
 
 
-def _print(results: list[Made]) -> None:
+def _print(results: list[TargetResult]) -> None:
     from scansnap.paper.figure import describe_totals
 
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -223,13 +223,13 @@ def _print(results: list[Made]) -> None:
         out.print(line)
 
 
-def _totals(results: list[Made]) -> dict[Kind, dict[Verdict, int]]:
+def _totals(results: list[TargetResult]) -> dict[Kind, dict[Verdict, int]]:
     from scansnap.paper.figure import totals
 
     return totals(finding for result in results for finding in result.computed.findings)
 
 
-def _summary(results: list[Made], report: Path | None, stopped: bool) -> dict[str, object]:
+def _summary(results: list[TargetResult], report: Path | None, stopped: bool) -> dict[str, object]:
     return {
         "targets": {
             result.name: {

@@ -5,7 +5,7 @@ import pytest
 from chromium import PATIENCE
 from scansnap.paper.figure import Effort
 from scansnap.paper.report import make, page
-from scansnap.paper.report.manifest import Made
+from scansnap.paper.report.manifest import TargetResult
 from scansnap.paper.report.targets import IN_WORDS, find
 from scansnap.plots.style import settle
 
@@ -36,7 +36,7 @@ def made(name):
     settle(drawing)
     svg = b"" if name in IN_WORDS else make.on_page(drawing)
     command, files = f"scansnap reproduce {name}", make.files_of(name)
-    return Made(name, figure.TITLE, figure.CAPTION, computed, command, 1.0, files, svg, make.focus(drawing))
+    return TargetResult(name, figure.TITLE, figure.CAPTION, computed, command, 1.0, files, svg, make.focus(drawing))
 
 
 @pytest.fixture(scope="module")

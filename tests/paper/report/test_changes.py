@@ -91,7 +91,9 @@ def test_a_finding_of_a_folder_begun_by_an_earlier_version_has_no_numbers_to_com
 def test_the_report_has_a_section_on_it_that_escapes_and_a_later_comparison_replaces_it():
     bad = "<script>alert(1)</script>"
     result = compared(saved(finding(bad, 3, 3)), saved(finding(bad, 0, 3)))
-    made = manifest.Made("fig3", "Three", "Lines.", Computed(None, {}, (finding(bad, 0, 3),)), "scansnap", 1.0, (), b"")
+    made = manifest.TargetResult(
+        "fig3", "Three", "Lines.", Computed(None, {}, (finding(bad, 0, 3),)), "scansnap", 1.0, (), b""
+    )
     text = page.page([made], QUICK, result)
     assert "<script>alert" not in text
     assert "agrees → disagrees" in text

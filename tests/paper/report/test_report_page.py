@@ -18,7 +18,7 @@ from scansnap.cli.reproduce import STYLE
 from scansnap.paper.figure import VERDICTS, Computed, Effort, Finding, Points
 from scansnap.paper.figures import claims
 from scansnap.paper.report import make, page
-from scansnap.paper.report.manifest import Made
+from scansnap.paper.report.manifest import TargetResult
 from scansnap.paper.report.targets import TARGETS, find, label
 from scansnap.plots.sparkline import Sparkline
 
@@ -95,7 +95,7 @@ def test_headlines_are_the_first_of_those_declared_that_were_made(folder):
 
     def made(name, *places):
         findings = tuple(Finding(f"{name} {place}", "here", 1, 1, "cases", headline=place) for place in places)
-        return Made(name, name, name, Computed(pd.DataFrame(), {}, findings), "scansnap", 1.0, (), b"")
+        return TargetResult(name, name, name, Computed(pd.DataFrame(), {}, findings), "scansnap", 1.0, (), b"")
 
     some = [made("fig1", 0, 7), made("fig2", 3), made("fig4", 0), made("fig5", 1), made("fig6", 9, 2), made("fig8", 5)]
     assert [finding.headline for _, finding in page.headlines(some)] == [1, 2, 3, 5, 7]
@@ -105,7 +105,7 @@ def test_headlines_are_the_first_of_those_declared_that_were_made(folder):
 
 def test_figures_come_by_their_numbers_then_the_table_then_what_is_beyond(folder):
     names = ["fig2", "fig11", "table1", "claims", "timescales", "fig7", "words"]
-    some = [Made(name, name, name, Computed(pd.DataFrame(), {}), "scansnap", 1.0, (), b"") for name in names]
+    some = [TargetResult(name, name, name, Computed(pd.DataFrame(), {}), "scansnap", 1.0, (), b"") for name in names]
     assert [target.name for target in page.in_order(some)] == ["fig2", "fig7", "fig11", "table1"]
 
 
@@ -210,7 +210,7 @@ def test_the_report_begins_with_the_paper_and_says_which_experiments_are_smaller
         assert f"<dt>{term}</dt>" in text
     assert "scaled down" not in text
     settings = {"corpus": "docstrings", "steps": 180, "vocab_size": 1000, "device": "cpu"}
-    of_text = Made("words", "Words", "W.", Computed(pd.DataFrame(), settings), "scansnap", 1.0, (), b"")
+    of_text = TargetResult("words", "Words", "W.", Computed(pd.DataFrame(), settings), "scansnap", 1.0, (), b"")
     assert "Text experiments are scaled down: docstrings, 180 steps, 1,000 words." in page.page([of_text], QUICK)
 
 
@@ -241,7 +241,7 @@ def test_one_row_for_each_claim_with_its_curve_its_verdict_and_what_holds_instea
     ])  # fmt: skip
     line = Sparkline("z", ((0, 0), (1, 1)), ((0, 0), (1, 0)), ((0, 0), (0.5, 1)))
     computed = Computed(table, {}, claims.findings(table), sparklines={"a": line})
-    text = page.page([Made("claims", "Claims", "All.", computed, "scansnap", 1.0, ("claims.csv",), b"")], QUICK)
+    text = page.page([TargetResult("claims", "Claims", "All.", computed, "scansnap", 1.0, ("claims.csv",), b"")], QUICK)
     parts = re.search('<table class="claims">(.*?)</table>', text, re.DOTALL)[1].split("<tbody data-group>")[1:]
     first, dependent, second = parts
     assert "Dependent:" in dependent

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from scansnap.paper.report.svg import DARK_PAPER, SEEN, Drawings, channels, contrast, on_dark
+from scansnap.paper.report.svg import DARK_PAPER, MIN_CONTRAST, Drawings, channels, contrast, on_dark
 from scansnap.plots.style import SERIES, render, settle, styled
 
 
@@ -74,14 +74,14 @@ def test_black_white_and_grey_are_the_pages_and_colours_have_a_dark_value(page):
 
 @pytest.mark.parametrize("colour", [colour[1:].lower() for colour in SERIES[:-1]])
 def test_every_colour_of_a_series_is_seen_on_dark_paper(colour):
-    assert contrast(channels(on_dark(colour)[1:]), DARK_PAPER) >= SEEN
+    assert contrast(channels(on_dark(colour)[1:]), DARK_PAPER) >= MIN_CONTRAST
 
 
 def test_what_lies_beneath_text_stays_a_faint_tint():
     assert contrast(channels(on_dark("8ccfae")[1:]), DARK_PAPER) < 3
-    assert contrast(channels(on_dark("8ccfae")[1:]), (0xE6, 0xED, 0xF3)) > SEEN  # the page's ink on it
+    assert contrast(channels(on_dark("8ccfae")[1:]), (0xE6, 0xED, 0xF3)) > MIN_CONTRAST  # the page's ink on it
 
 
 def test_something_else_is_no_drawing():
-    with pytest.raises(ValueError, match="no drawing"):
+    with pytest.raises(ValueError, match="not a drawing"):
         Drawings().inline(b"<svg></svg>", "fig0", "")

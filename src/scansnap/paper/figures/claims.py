@@ -1,4 +1,4 @@
-"""The lemmas and theorems, held against exact dynamics: the verdicts behind the figures."""
+"""The lemmas and theorems, checked on exact dynamics: the verdicts behind the figures."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
 
 
 def curves(reports: dict[str, Report]) -> dict[str, Sparkline]:
-    """Of each claim one, from the setting where it fails, if any, else from the first that has one."""
+    """One curve for each claim, from the setting where it fails or the first with a curve."""
     lines: dict[str, Sparkline] = {}
     settled: set[str] = set()
     for setting, report in reports.items():
@@ -69,7 +69,7 @@ def curves(reports: dict[str, Report]) -> dict[str, Sparkline]:
 
 
 def _instead(claim: Claim) -> dict[str, Any]:
-    """What holds in its place: its name and verdict, and how far both curves are from the measured one."""
+    """The alternative claim: its name, verdict, and the errors of both curves."""
     alternative = claim.alternative
     if alternative is None:
         return {"instead": "", "instead_status": "", "instead_words": "", "instead_off": None, "off": None}
@@ -79,7 +79,7 @@ def _instead(claim: Claim) -> dict[str, Any]:
 
 
 def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
-    """One for each claim: in how many of the settings it speaks about does it hold.
+    """One for each claim: the number of applicable settings in which it holds.
 
     A claim may be algebra in one setting and a measurement in another; those are counted apart.
     """

@@ -48,7 +48,7 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
 
 
 def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
-    """The definitions of Section 3.2, held against the objects drawn: they would notice a slip of ours, no more."""
+    """Check the definitions of Section 3.2 on the drawn objects; this can only reveal errors in our code."""
     drawn = table[table.panel == "class"]
     places = drawn.groupby("token")["seq_class"].nunique()
     kind = drawn.groupby("token").kind.first()

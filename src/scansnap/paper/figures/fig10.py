@@ -13,7 +13,7 @@ from scansnap.measure.comparison import compare
 from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.paper.shared.over_seeds import how, marks, number, paired, paired_steps
 from scansnap.paper.shared.run_cache import cached_run
-from scansnap.paper.shared.text_runs import TextSetting, describe_seeds, judged, text_setting, transformer
+from scansnap.paper.shared.text_runs import TextSetting, describe_seeds, text_setting, train_and_evaluate, transformer
 from scansnap.plots.style import SERIES, styled
 from scansnap.progress import Progress, share
 
@@ -47,7 +47,7 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
 
 
 def run(setting: TextSetting, eta: float, seed: int, progress: Progress | None) -> dict[str, Any]:
-    result = judged(transformer(setting, eta=eta, seed=seed), setting, seed=seed, progress=progress)
+    result = train_and_evaluate(transformer(setting, eta=eta, seed=seed), setting, seed=seed, progress=progress)
     return {"entropy": result.entropy[0], "perplexity": result.perplexity, "failed": result.failed}
 
 

@@ -26,7 +26,7 @@ SYMBOL = {"ratio": r"$\eta_Y/\eta_Z$", "eta_z": r"$\eta_Z$"}
 class RecallCurves:
     """Curves by one of the rates, in panels by the other."""
 
-    along: str  # the rate that tells the curves of a panel apart
+    along: str  # the rate that distinguishes the curves of a panel
     across: str
     sparser: Literal["smaller", "larger"]  # where along it attention should be sparser
     reference: str

@@ -19,8 +19,8 @@ from scansnap.runs import grid
 TITLE = "Four moments of attention"
 CAPTION = (
     "Un-normalised attention P(l|n) e^z of two classes that share a query, in one training run. Common tokens (orange) "
-    "are suppressed first; then the distinct tokens (blue) that were largest at the start take over; in the end hardly "
-    "anything moves."
+    "are suppressed first; then the distinct tokens (blue) that were largest at the start take over; in the end "
+    "attention almost stops."
 )
 
 SUPPRESSED = "(b) common tokens suppressed"
@@ -71,7 +71,7 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
         return interval((common / part.groupby("seed")[value].sum(min_count=1)).to_numpy(), signed=False)
 
     def moved(kind: str, later: pd.DataFrame) -> Comparison:
-        """How far z has gone from the start, for each token: one query has one z, whatever the class."""
+        """The change of z since the start for each token; all classes of a query share z."""
         z = [part[part.kind == kind].groupby(["token", "seed"]).z.first() for part in (a, later)]
         return compare((z[1] - z[0]).unstack("seed"))
 

@@ -14,7 +14,7 @@ from scansnap.theory import h, h_recursion
 TITLE = "h step by step and in closed form"
 CAPTION = (
     "h after s visits of a class: the step-wise recursion (steps) and the closed form with the Wright omega function "
-    "(lines). They part by less than one step, however long the run. Both are formulas; nothing is trained."
+    "(lines). They differ by less than one step, however long the run. Both are formulas; nothing is trained."
 )
 
 PANELS = ((50, (0.1, 0.2, 0.5, 1.0, 2.0), 100), (1000, (0.2, 0.5, 1.0, 2.0, 4.0), 100))  # M, η_Y, steps
@@ -35,7 +35,7 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
 
 
 def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
-    """Lemma 7 bounds the difference for η_Y < 1; beyond that we only look."""
+    """Lemma 7 bounds the difference for η_Y < 1; larger rates are outside the lemma."""
     gap = (table.h_recursion - table.h).groupby([table.vocab_size, table.eta_y]).agg(["min", "max"]).reset_index()
     gap["bound"] = 2 * gap.eta_y / gap.vocab_size
     gap["inside"] = (gap["min"] >= -1e-15) & (gap["max"] <= gap.bound)

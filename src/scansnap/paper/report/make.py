@@ -14,7 +14,7 @@ from matplotlib.transforms import Bbox
 from scansnap.checks import InputError
 from scansnap.paper.figure import Computed, Effort
 from scansnap.paper.report.changes import CHANGES
-from scansnap.paper.report.manifest import ANNOUNCED, Box, Made, add_entry, announce, read_manifest
+from scansnap.paper.report.manifest import ANNOUNCED, Box, TargetResult, add_entry, announce, read_manifest
 from scansnap.paper.report.targets import IN_WORDS, find
 from scansnap.paper.shared.run_cache import discard_runs
 from scansnap.plots.style import FILES_ONLY, HEADLINE, add_note, hold, render, settle
@@ -38,7 +38,7 @@ class DrawnTarget:
     focus: Box | None = None
 
 
-def make(name: str, effort: Effort, out: Path, progress: Progress | None = None) -> Made:
+def make(name: str, effort: Effort, out: Path, progress: Progress | None = None) -> TargetResult:
     """Compute one target; write its files only after all of it succeeded."""
     return save_target(draw_target(name, effort, out, progress), effort, out)
 
@@ -101,7 +101,7 @@ def focus(drawing: Figure) -> Box | None:
     return None
 
 
-def save_target(target: DrawnTarget, effort: Effort, out: Path) -> Made:
+def save_target(target: DrawnTarget, effort: Effort, out: Path) -> TargetResult:
     """Write the files of a target and its entry in the manifest."""
     name, computed, files = target.name, target.computed, files_of(target.name)
     announce(files, out)
@@ -109,7 +109,7 @@ def save_target(target: DrawnTarget, effort: Effort, out: Path) -> Made:
     for file, kind in zip(files[1:], WRITTEN, strict=True):
         put(out / file, target.pictures[kind])
     figure = find(name)
-    result = Made(name, figure.TITLE, figure.CAPTION, computed, command(name, effort), target.seconds, files,
+    result = TargetResult(name, figure.TITLE, figure.CAPTION, computed, command(name, effort), target.seconds, files,
                 target.pictures.get("svg", b""), target.focus)  # fmt: skip
     add_entry(result, effort, out)
     discard_runs(out / UNFINISHED / name)

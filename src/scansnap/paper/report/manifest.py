@@ -27,7 +27,7 @@ Box = tuple[float, float, float, float]  # left, top, width, height, in points f
 
 
 @dataclass(frozen=True)
-class Made:
+class TargetResult:
     """One target that this command computed and wrote."""
 
     name: str
@@ -94,7 +94,7 @@ def all_versions() -> dict[str, str]:
     return {**versions(), "pandas": pandas.__version__, "matplotlib": matplotlib.__version__}
 
 
-def add_entry(target: Made, effort: Effort, out: Path) -> None:
+def add_entry(target: TargetResult, effort: Effort, out: Path) -> None:
     """Add a target to the manifest."""
     manifest = read_manifest(out)
     manifest["targets"][target.name] = {

@@ -17,7 +17,7 @@ from scansnap.paper.figure import MOSTLY, PLURAL, VERDICTS, Effort, Finding, Poi
 from scansnap.paper.report.address import address
 from scansnap.paper.report.changes import RULE, Changes
 from scansnap.paper.report.make import command
-from scansnap.paper.report.manifest import Made, all_versions, machine
+from scansnap.paper.report.manifest import TargetResult, all_versions, machine
 from scansnap.paper.report.mathml import mathml
 from scansnap.paper.report.svg import Drawings, size_of
 from scansnap.paper.report.targets import BEYOND, TARGETS, label
@@ -47,7 +47,7 @@ MAX_VERDICTS = 6  # findings in the text alternative of a drawing
 MOST_DOTS = 600  # of a finding that has no noise: more would be one line of ink
 
 
-def page(made: Sequence[Made], effort: Effort, changes: Changes | None = None) -> str:
+def page(made: Sequence[TargetResult], effort: Effort, changes: Changes | None = None) -> str:
     """The whole document. ``changes``: against an earlier reproduction."""
     drawings = Drawings()
     inline = {m.name: drawings.inline(m.svg, m.name, alt(m)) for m in made if m.svg}
@@ -73,13 +73,13 @@ def changed(text: str, changes: Changes) -> str:
     return re.sub("<!-- changes -->.*?<!-- /changes -->", lambda _: section, text, count=1, flags=re.DOTALL)
 
 
-def headlines(targets: Sequence[Made]) -> list[tuple[Made, Finding]]:
+def headlines(targets: Sequence[TargetResult]) -> list[tuple[TargetResult, Finding]]:
     """The findings at the top of the report: the first of those declared as headlines."""
     pairs = [(target, finding) for target in targets for finding in target.computed.findings if finding.headline]
     return sorted(pairs, key=lambda pair: pair[1].headline)[:HEADLINES]
 
 
-def in_order(targets: Sequence[Made]) -> list[Made]:
+def in_order(targets: Sequence[TargetResult]) -> list[TargetResult]:
     """The paper's figures by number, then its table."""
     figures = [target for target in targets if target.name not in (*BEYOND, CLAIMS)]
     return sorted(
@@ -87,20 +87,20 @@ def in_order(targets: Sequence[Made]) -> list[Made]:
     )
 
 
-def by_kind(targets: Iterator[Made]) -> dict[Kind, list[tuple[Made, int, Finding]]]:
+def by_kind(targets: Iterator[TargetResult]) -> dict[Kind, list[tuple[TargetResult, int, Finding]]]:
     """The findings of targets with their positions, measured ones first."""
     all_rows = [(target, i, finding) for target in targets for i, finding in enumerate(target.computed.findings)]
     return {kind: rows for kind in ORDER if (rows := [row for row in all_rows if row[2].kind == kind])}
 
 
-def alt(target: Made) -> str:
+def alt(target: TargetResult) -> str:
     """What a drawing shows, for those who do not see it: its caption and its verdicts, disagreements first."""
     shown = sorted(target.computed.findings, key=lambda f: f.verdict in ("agrees", "not applicable"))[:MAX_VERDICTS]
     verdicts = "; ".join(f"{f.says}: {f.verdict}, {f.counted}" for f in shown)
     return f"{label(target.name)}. {target.caption} Found: {verdicts or 'nothing to count'}."
 
 
-def points_by_finding(targets: Sequence[Made]) -> dict[str, Any]:
+def points_by_finding(targets: Sequence[TargetResult]) -> dict[str, Any]:
     """The points behind each count, by the name of its button."""
     return {
         f"{target.name}-{i}": points(finding.points)
@@ -137,7 +137,7 @@ def polyline(line: Line) -> str:
     return " ".join(f"{2 + 96 * x:.1f},{30 - 28 * y:.1f}" for x, y in line)
 
 
-def origin(targets: Sequence[Made]) -> str:
+def origin(targets: Sequence[TargetResult]) -> str:
     """One sentence on the targets that measure nothing."""
     labels: dict[str, list[str]] = {}
     for target in targets:
@@ -152,14 +152,14 @@ def origin(targets: Sequence[Made]) -> str:
     return f"{'; '.join(parts)}{rest}."
 
 
-def scaled_down(targets: Sequence[Made]) -> list[str]:
+def scaled_down(targets: Sequence[TargetResult]) -> list[str]:
     """The text, steps and words of experiments that are smaller than the paper's, as they are on a CPU."""
     settings = [target.computed.settings for target in targets if target.computed.settings.get("device") == "cpu"]
     return sorted({f"{of['corpus']}, {of['steps']} steps, {of['vocab_size']:,} words" for of in settings
                    if {"corpus", "steps", "vocab_size"} <= of.keys()})  # fmt: skip
 
 
-def by_claim(target: Made) -> dict[Kind, list[tuple[int, Finding, list[Any]]]]:
+def by_claim(target: TargetResult) -> dict[Kind, list[tuple[int, Finding, list[Any]]]]:
     """The claims' findings with their places and rows, a row for each setting; what is measured first."""
     rows = [list(part.itertuples()) for _, part in target.computed.table.groupby(["claim", "kind"], sort=False)]
     groups = [(i, finding, of) for i, (finding, of) in enumerate(zip(target.computed.findings, rows, strict=True))]

@@ -1,4 +1,4 @@
-"""Drawings inside the page: matplotlib's SVG with what all of them share kept once, in the colours of the page.
+"""Drawings inside the page: matplotlib's SVG, with shared parts stored once and in the colours of the page.
 
 Glyphs and styles come once for all drawings. Colours become CSS variables with a second value for dark pages: black and
 white are the page's ink and paper, greys mixtures of the two; a colour that is hard to see on the dark paper is
@@ -13,7 +13,7 @@ from html import escape
 from markupsafe import Markup
 
 DARK_PAPER = (0x0D, 0x11, 0x17)  # as in base.css
-SEEN = 4.5  # contrast at which a thin line is seen well
+MIN_CONTRAST = 4.5  # of a thin line
 PER_POINT = 1.7  # pixels: text is then as large as on the page around it
 
 _HEAD = re.compile(r"^.*?(?=<svg)|<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", re.DOTALL)
@@ -28,7 +28,7 @@ _COLOUR = re.compile(r"#([0-9a-f]{6})\b")
 
 
 class Drawings:
-    """The drawings of one page, and what they have in common."""
+    """The drawings of one page and their shared glyphs, styles and colours."""
 
     def __init__(self) -> None:
         self.glyphs: dict[str, tuple[str, str]] = {}  # by matplotlib's name: a short one, and the outline
@@ -36,9 +36,9 @@ class Drawings:
         self.colours: dict[str, None] = {}
 
     def inline(self, svg: bytes, name: str, alt: str) -> Markup:
-        """An ``svg`` element named by what it shows; its width is in ``--width`` and left to the style sheet.
+        """An ``svg`` element with a text alternative; its width is in ``--width`` and left to the style sheet.
 
-        What it draws is named ``name-body``, for those who show a part of it again.
+        Its content has the id ``name-body``, so that other elements can show a part of it.
         """
         text = _HEAD.sub("", svg.decode()).replace("xlink:href", "href")
         body = _NAMELESS.sub(r"\1", text[text.index(">") + 1 : text.rindex("</svg>")])
@@ -94,18 +94,18 @@ def size_of(svg: bytes) -> tuple[float, float, float, float]:
     """Left, top, width and height in points."""
     match = re.search(rb'<svg[^>]* viewBox="([-\d. ]+)"', svg)
     if match is None:
-        raise ValueError("this is no drawing of matplotlib's")
+        raise ValueError("not a drawing of matplotlib")
     left, top, width, height = map(float, match[1].split())
     return left, top, width, height
 
 
 def on_dark(colour: str) -> str:
-    """The colour that does on dark paper what ``colour`` does on white: #rrggbb."""
+    """The colour on dark paper that corresponds to ``colour`` on white: #rrggbb."""
     rgb = channels(colour)
     if luminance(rgb) >= 0.45 and 1 - min(rgb) / max(rgb) < 0.5:
         return _hex(_mixed(rgb, DARK_PAPER, 0.62))
     share = 0.0
-    while contrast(_mixed(rgb, (255, 255, 255), share), DARK_PAPER) < SEEN:
+    while contrast(_mixed(rgb, (255, 255, 255), share), DARK_PAPER) < MIN_CONTRAST:
         share += 0.05
     return _hex(_mixed(rgb, (255, 255, 255), share))
 
@@ -140,7 +140,7 @@ def _hex(rgb: RGB) -> str:
 
 
 def _rounded(match: re.Match[str]) -> str:
-    """Hundredths of a point; a scale keeps its digits."""
+    """Round to hundredths of a point; scales are unchanged."""
     name, value = match[1], re.sub(r"\s*\n", " ", match[2]).strip()
     short = _MOVE.sub(_short, value) if name == "transform" else _short(value)
     return f'{name}="{short}"'

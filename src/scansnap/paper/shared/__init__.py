@@ -1,1 +1,1 @@
-"""What several figures are made from and drawn alike: their runs, made once and kept, and the curves of them."""
+"""Runs that several figures share, their cache, and their curves."""

@@ -32,7 +32,7 @@ class Experiment:
     init: str = "uniform"
 
     def runs(self, seeds: int) -> Runs:
-        """Of one size, with so many seeds."""
+        """Runs of one size, with ``seeds`` seeds."""
         return grid(eta_z=self.eta_z, ratio=self.ratio, seed=range(seeds))
 
     def train(self, classes: SequenceClasses, runs: Runs, **options: Any) -> xr.Dataset:
@@ -53,7 +53,7 @@ KEYS = ("n_query", "n_next", "eta_z", "ratio", "seed")
 
 @dataclass(frozen=True)
 class MediumRuns:
-    """What the figures need of the runs; the attention itself is not kept."""
+    """The numbers that the figures need from the runs, without the attention itself."""
 
     entropy: pd.DataFrame  # KEYS, entropy: one row for each run
     recall: pd.DataFrame  # KEYS, threshold, recall, recall_c: one row for each run and threshold
@@ -62,7 +62,7 @@ class MediumRuns:
 
 
 def medium_runs(effort: Effort, progress: Progress | None = None) -> MediumRuns:
-    """All runs, made once for the figures of an effort."""
+    """All runs, computed once for the figures of an effort."""
     return effort.compute_once("syn-medium", lambda: train(effort, progress))
 
 

@@ -120,7 +120,7 @@ def trained(model: LanguageModel, setting: TextSetting, *, seed: int | None = 0,
 
 
 @dataclass(frozen=True)
-class Judged:
+class Evaluation:
     """A trained model on the validation text."""
 
     perplexity: float
@@ -128,10 +128,12 @@ class Judged:
     failed: bool
 
 
-def judged(model: LanguageModel, setting: TextSetting, *, seed: int, progress: Progress | None) -> Judged:
+def train_and_evaluate(
+    model: LanguageModel, setting: TextSetting, *, seed: int, progress: Progress | None
+) -> Evaluation:
     """Train the model and evaluate it."""
     done = trained(model, setting, seed=seed, progress=progress)
     batch = EVALUATION_BATCH[setting.device]
     statistics = attention_statistics(model, setting.valid, length=LENGTH, batch=batch)
     reached = perplexity(model, setting.valid, length=LENGTH, batch=batch)
-    return Judged(reached, [float(np.asarray(row["entropy"])) for row in statistics], done.failed_step is not None)
+    return Evaluation(reached, [float(np.asarray(row["entropy"])) for row in statistics], done.failed_step is not None)

@@ -30,7 +30,7 @@ Build = Callable[[RateChoice, int], LanguageModel]  # a new model of these rates
 
 SEEDS = (1_001,)
 MOST_NAMED = 3
-SHARE = 4  # the runs have one in so many of the figure's steps: all of a grid cost a little more than one seed
+SHARE = 4  # the runs have a quarter of the figure's steps, so that a grid costs little more than one seed
 
 SGD_TRANSFORMER: tuple[RateChoice, ...] = tuple({"eta": eta} for eta in (0.1, 0.3, 1.0, 3.0, 10.0))
 ADAM_TRANSFORMER: tuple[RateChoice, ...] = tuple({"eta": eta} for eta in (3e-4, 1e-3, 3e-3, 1e-2, 3e-2))

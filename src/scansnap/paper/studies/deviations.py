@@ -35,7 +35,7 @@ CONTROLS = {"wrong": f"η_Z/η_Y {WRONG:g} times too large", "no_memory": "the d
 CLOSE = 0.1  # of the measured deviation: predicted is the same
 LOST = 10.0  # a control leaves this many times more unexplained, "≫" being a factor of ten throughout
 FOURTH = 4  # place of its headline
-UNTIL = 10  # in t₀: the claims look no further
+UNTIL = 10  # in t₀: the end of all claims
 
 
 def compute(effort: Effort, progress: Progress | None = None) -> Computed:

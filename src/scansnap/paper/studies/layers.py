@@ -19,8 +19,8 @@ from scansnap.paper.shared.run_cache import cached_run
 from scansnap.paper.shared.text_runs import (
     TextSetting,
     describe_seeds,
-    judged,
     text_setting,
+    train_and_evaluate,
     transformer,
     yz_settings,
 )
@@ -97,7 +97,7 @@ def run(
     start: dict[int, InitialTables],
     progress: Progress | None,
 ) -> dict[str, Any]:
-    result = judged(build(setting, *case, rates, seed, start), setting, seed=seed, progress=progress)
+    result = train_and_evaluate(build(setting, *case, rates, seed, start), setting, seed=seed, progress=progress)
     return {"perplexity": result.perplexity, "entropy": float(np.mean(result.entropy)),
             "entropy_first": result.entropy[0], "entropy_last": result.entropy[-1],
             "failed": result.failed}  # fmt: skip

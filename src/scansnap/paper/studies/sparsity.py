@@ -90,7 +90,7 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
 
 
 def draw(computed: Computed) -> Figure:
-    """Keys needed over mass, and the price of dropping the rest against the keys kept."""
+    """Keys needed over mass, and the rise of perplexity against the keys used."""
     table = cost(computed.table)
     with styled(7.6, 3.1) as figure:
         left, right = figure.subplots(1, 2)

@@ -39,7 +39,7 @@ def test_the_table_starts_from_uniform_attention(computed):
 
 def test_every_seed_is_a_run_of_its_own(computed):
     table = computed.table
-    for kind in ("gain", "correlation", "moved", "entropy", "end", "third", "heard", "twin", "prediction"):
+    for kind in ("gain", "correlation", "moved", "entropy", "end", "third", "uniform", "twin", "prediction"):
         assert sorted(table[table.kind == kind].seed.unique()) == list(range(TINY["seeds"])), kind
     last = table[(table.kind == "entropy") & (table.step == table.step.max())]
     assert last.value.nunique() == TINY["seeds"]
@@ -47,7 +47,7 @@ def test_every_seed_is_a_run_of_its_own(computed):
 
 
 def test_numbers_of_a_seed_are_those_of_its_run(computed, effort):
-    """Recomputed from the logits that were kept."""
+    """Recomputed from the stored logits."""
     run = word_runs(effort)
     seen, record = run.text.words, run.yz[1]
     table = computed.table[computed.table.seed == 1]
@@ -67,14 +67,16 @@ def test_the_flow_stays_as_a_baseline(computed):
 
 
 def test_what_is_heard_is_a_prediction_of_each_training(computed, effort):
-    """Made anew for a seed, at both ratios, with other functions."""
+    """Recomputed for a seed, at both ratios, with other functions."""
     run = word_runs(effort)
     corpus, queries, rates = run.setting.corpus, run.text.words.queries, run.chosen["YZ"].rates
     plan = {"steps": 10, "batch": BATCH, "length": LENGTH, "shuffle": None}
     tokens = np.roll(corpus.train, -(len(corpus.train) // (3 * BATCH)))  # where the second seed begins
     counts = count_before(corpus.train, queries, corpus.vocab_size, LENGTH)
     counts[:, [corpus.vocabulary.unk, corpus.vocabulary.eos]] = 0
-    table = computed.table[(computed.table.kind == "heard") & (computed.table.seed == 1) & (computed.table.step == 10)]
+    table = computed.table[
+        (computed.table.kind == "uniform") & (computed.table.seed == 1) & (computed.table.step == 10)
+    ]
     assert sorted(table.ratio.unique()) == [10, SLOW]
     for ratio, part in table.groupby("ratio"):
         settings = YZSettings(corpus.vocab_size, eta_y=rates["eta_y"], eta_z=rates["eta_y"] / ratio)
@@ -116,7 +118,7 @@ def world(table, sign, seeds=4):
     table.loc[last, "value"] = 0.15 - sign * 0.1 + noise[last]
     entropy = table.kind == "entropy"
     table.loc[entropy, "value"] = (2 - sign * 0.01 * table.step * (1 + noise))[entropy]
-    uniform, predicted = table.kind == "heard", table.kind == "prediction"
+    uniform, predicted = table.kind == "uniform", table.kind == "prediction"
     table.loc[predicted, "value"] = (0.4 * sign + noise)[predicted]
     table.loc[uniform, "value"] = (
         0.5 + sign * np.where(table.ratio == SLOW, 0.4, 0.2) + noise * (1 + (table.ratio == SLOW))

@@ -58,7 +58,7 @@ def turns_to_distinct(heads: pd.DataFrame, over: str) -> Finding:
 
 
 def more_than_by_chance(heads: pd.DataFrame, over: str) -> Finding:
-    """Shares of heads whose interval decides, against the same with words renamed at random."""
+    """Shares of heads whose interval decides, against those with a shuffled vocabulary."""
     scans, control = over_heads(heads, "scans"), over_heads(heads, "control_scans")
     return Finding.compared(
         "More heads scan than if words had another's distinctness", "Theorem 2, beyond the paper",

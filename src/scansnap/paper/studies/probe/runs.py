@@ -53,7 +53,7 @@ class ProbeRuns:
 
 
 def probe_runs(effort: Effort, progress: Progress | None = None) -> ProbeRuns:
-    """First the short runs that choose the rates, then those that are watched."""
+    """Short runs choose the rates; then the measured runs follow."""
     require("probe")
     setting = text_setting(effort, **SIZES[pick_device(effort.device).type == "cuda", effort.quick])
     steps, scale, corpus = setting.size.steps, SCALE[setting.device], setting.corpus

@@ -100,7 +100,7 @@ def colour_norm(heads: pd.DataFrame) -> TwoSlopeNorm:
 
 
 def draw_heads(ax: Any, heads: pd.DataFrame, norm: TwoSlopeNorm, last: float) -> None:
-    """Each head at the time of its greatest speed in ln t, layers as rows; behind the end those still to come."""
+    """Each head at the time of its greatest speed in ln t, layers as rows; still accelerating heads behind the end."""
     n_heads, n_seeds = heads["head"].max() + 1, heads.seed.max() + 1
     offset = (heads["head"] * n_seeds + heads.seed + 0.5) / (n_heads * n_seeds) - 0.5
     x = heads.t_fastest_ln.replace({np.inf: _never(last), 0.0: 1.0})
@@ -121,19 +121,19 @@ def draw_heads(ax: Any, heads: pd.DataFrame, norm: TwoSlopeNorm, last: float) ->
 
 
 def _around(values: Any) -> tuple[float, float]:
-    """Limits that leave a little room."""
+    """Limits with a margin."""
     shown = np.asarray(values, dtype=np.float64)
     low, high = (float(end) for end in np.quantile(shown[np.isfinite(shown)], (0, 1)))
     return low - 0.06 * (high - low), high + 0.06 * (high - low)
 
 
 def _never(last: float) -> float:
-    """Where heads stand whose time has not come."""
+    """The position of heads that are still accelerating."""
     return 2.2 * last
 
 
 def draw_correlations(ax: Any, heads: pd.DataFrame, of_all: pd.DataFrame) -> None:
-    """What attention follows in the end, beside the YZ model's; limits hold those of all models."""
+    """What attention follows in the end, beside the YZ model's; all models share the limits."""
     for i, (name, yz) in enumerate(YZ.items()):
         ranks = over_heads(heads, name, ["optimizer"])
         for j, (optimizer, colour) in enumerate(OPTIMIZERS.items()):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-WARM_UP = 20  # one in so many of the steps
+WARM_UP = 20  # a fraction 1/20 of the steps
 CLIP = 1.0  # the largest norm of a gradient
 MOMENTUM = 0.9
 PER_DECADE = 10  # measurements; a speed over one e-fold then has four
@@ -44,7 +44,7 @@ class Scale:
     heads: int
     length: int  # odd, so that no other softmax of a model is as wide as its attention
     batch: int
-    watched: int  # sequences of validation text that the probe looks at
+    watched: int  # sequences of validation text that the probe measures
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def optimizer_of(job: TrainingRun, model: nn.Module) -> torch.optim.Optimizer:
 
 
 def updates(job: TrainingRun, model: nn.Module, optimizer: torch.optim.Optimizer, windows: Windows) -> Iterator[int]:
-    """Number of updates done, from 0; windows are shuffled by the seed, anew in each epoch."""
+    """Number of updates done, from 0; windows are shuffled by the seed in each epoch."""
     yield 0
     per_epoch = max(1, len(windows) - 1)  # without the last, which may be short
     warm = max(1, job.steps // WARM_UP)
@@ -137,7 +137,7 @@ def cross_entropy(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
 
 @torch.no_grad()
 def loss_on(model: nn.Module, rows: Tensor) -> float:
-    """Mean loss on rows (n, T + 1); infinite where it is no number."""
+    """Mean loss on rows (n, T + 1); infinite where it is not finite."""
     parts = [len(part) * cross_entropy(model, part[:, :-1], part[:, 1:]) for part in rows.split(16)]
     loss = float(torch.stack(parts).double().sum()) / len(rows)
     return loss if math.isfinite(loss) else math.inf
@@ -174,7 +174,7 @@ MODELS = {
     "GPT-2, 6 layers": Architecture("gpt2", 6),
     "Llama, 4 layers": Architecture("llama", 4),
 }
-DEEP = "GPT-2, 6 layers"  # in which order in depth is asked for
+DEEP = "GPT-2, 6 layers"  # the model in which order by depth is tested
 
 
 def build(name: str, *, vocab_size: int, width: int, heads: int, length: int, seed: int) -> nn.Module:
@@ -182,7 +182,7 @@ def build(name: str, *, vocab_size: int, width: int, heads: int, length: int, se
 
     GPT-2 learns its positions and normalises by LayerNorm; Llama turns queries and keys by position (RoPE), normalises
     by RMSNorm, has a gated feed-forward layer, and two heads share their keys. Both have one table for the words that
-    go in and come out, and no dropout: it would be noise in what is compared.
+    go in and come out, and no dropout, which would add noise to the comparison.
     """
     import torch
     import transformers
@@ -218,7 +218,7 @@ class TrainingProbes:
     ) -> None:
         names = np.random.default_rng(renaming).permutation(vocab_size)
         self.probe = Probe(model, {"input_ids": ids}, corpus=train, every=steps)
-        ends = (steps[0], steps[-1])  # a scan is the way from the first to the last
+        ends = (steps[0], steps[-1])  # a scan is the change from the first to the last
         self.control = Probe(model, {"input_ids": ids}, corpus=names[train], every=ends)
         self.losses: list[float] = []
 

@@ -9,7 +9,7 @@ Each prediction becomes evidence on which a claim is judged as on the exact flow
 response    linear response of the flow (:func:`scansnap.dynamics.response.solve.response`), any classes
 memory      its closed form in the symmetric family, exact frozen decoder (:mod:`scansnap.theory.memory`)
 wrong       the same with η_Z/η_Y three times too large: a control
-no_memory   the drive alone, the integral of what frozen attention feels (:mod:`scansnap.theory.drive`): a control
+no_memory   the drive alone: the integrated gradient under frozen attention (:mod:`scansnap.theory.drive`): a control
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def measure(setting: ValiditySetting) -> dict[str, float | str | bool]:
     trusted_until          in t₀
     paper_t                largest error of Theorem 4's B_n from t₀′/10 to t; its C₀ is the claim's, from early times
     2a_…, 3_…, 4_…         deviation of a theorem, measured on the flow, and on what is predicted in its place; the
-                           controls only where the theorem's assumptions are met, as only there are they asked
+                           controls only where the theorem's assumptions are met, since only there they apply
     """
     classes, eta_z = setting.classes(), setting.eta_z
     t_0 = float(t_snap(eta_y=ETA_Y, n_classes=classes.n_classes, vocab_size=classes.vocab_size))
@@ -80,7 +80,7 @@ def measure(setting: ValiditySetting) -> dict[str, float | str | bool]:
         row |= {f"error_{moment}": off[i] / size[i], f"estimate_{moment}": float(linear.error[i].max()),
                 f"paper_{moment}": float(paper_errors[: i + 1].max())}  # fmt: skip
     row |= deviations(evidence, "measured")
-    early = t[t <= WINDOW_END * t_0]  # no claim looks further
+    early = t[t <= WINDOW_END * t_0]  # the end of all claims
     by = {"response": linear.z.values[: len(early)]}
     if setting.point is not None:
         by["memory"] = memory(setting.point, early)

@@ -72,7 +72,7 @@ def draw(computed: Computed) -> Figure:
     return figure
 
 
-FEW = 0.1  # the edge: response() trusts itself below it, and the paper's equations are asked to hold to a tenth
+FEW = 0.1  # the edge: response() trusts itself below it, and the paper's equations must hold to a tenth
 EXACT = 0.01
 _INTEGRATED = 1e-5  # errors below are those of the integration
 _CASES = "settings and times"

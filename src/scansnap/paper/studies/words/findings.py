@@ -21,15 +21,15 @@ NO_RANKS = 0.1  # a rank correlation, or a difference of two, that is smaller co
 def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
     """From the rows of :mod:`~scansnap.paper.studies.words.study`."""
     of: dict[str, pd.DataFrame] = dict(iter(table.groupby("kind")))
-    over, heard_over = (how(of[kind].seed.nunique()) for kind in ("gain", "heard"))
+    over, uniform_over = (how(of[kind].seed.nunique()) for kind in ("gain", "uniform"))
     return (
         distinct_words_gain(of["gain"], over),
         follows_pmi_and_idf(of["end"], over),
         becomes_sparse(of["entropy"], over),
         freezes(of["third"], of["left"], snap(table), over),
-        uniform_attention_ranks_words(of["heard"], of["twin"], heard_over),
-        uniform_attention_beats_frequency(of["heard"], heard_over),
-        prediction_wears_off(of["heard"], heard_over),
+        uniform_attention_ranks_words(of["uniform"], of["twin"], uniform_over),
+        uniform_attention_beats_frequency(of["uniform"], uniform_over),
+        prediction_wears_off(of["uniform"], uniform_over),
         flow_ranks_words(of["prediction"], over),
     )
 

@@ -42,7 +42,7 @@ SHORTER = 2  # the trainings end at this fraction of the study's steps, or befor
 
 
 def predict_by_uniform_attention(runs: WordRuns, effort: Effort, progress: Progress | None = None) -> pd.DataFrame:
-    """Rows of kind "heard" and "twin" (ratio, step, query) and, of the first seed at the last step, "word" (also word).
+    """Rows "uniform" and "twin" (ratio, step, query) and, of the first seed at the last step, "word" (also word).
 
     value is the rank correlation of the predicted (or the twin's) with the trained logits, slope what the trained ones
     are of those; overlap, of the ``TOP_K`` largest, also of the most frequent words (frequent) and by chance.
@@ -73,12 +73,12 @@ def predict_by_uniform_attention(runs: WordRuns, effort: Effort, progress: Progr
             for i, (rates, uniform_attention) in enumerate(every)
         )  # fmt: skip
         scaled = uniform * np.float32(chosen["eta_z"] / slower["eta_z"])
-        for kind, rates, a, b in (("heard", slower, uniform, slow), ("heard", chosen, scaled, fast),
+        for kind, rates, a, b in (("uniform", slower, uniform, slow), ("uniform", chosen, scaled, fast),
                                   ("twin", chosen, twin, fast)):  # fmt: skip
             columns = {"kind": kind, "seed": seed, "ratio": rates["eta_y"] / rates["eta_z"], "query": names}
             tables += [pd.DataFrame({**columns, "step": step, **_compared(x, y, often)})
                        for step, x, y in zip(steps, a, b, strict=True)]  # fmt: skip
-            if seed == 0 and kind == "heard":
+            if seed == 0 and kind == "uniform":
                 named = _first_words(setting, names, a[-1], b[-1], often)
                 tables.append(named.assign(seed=seed, ratio=columns["ratio"], step=steps[-1]))
     return pd.concat(tables, ignore_index=True)
@@ -109,7 +109,7 @@ def _run(
 
 
 def _compared(predicted: FloatArray, z: FloatArray, often: FloatArray) -> dict[str, FloatArray]:
-    """By query, over the words that are frequent enough; a logit of exactly 0 is of a word not seen yet."""
+    """By query, over the words that are frequent enough; a logit is exactly 0 until its word occurs."""
     used = np.isfinite(often) & (predicted != 0)
     predicted, z, often = (np.where(used, values, np.nan) for values in (predicted, z, often))
     shared, chance = overlap(predicted, z, TOP_K)
@@ -134,7 +134,7 @@ FLOW_QUERIES, FLOW_NEXT, FLOW_TOP = 20, 2, 1_000
 # η_Y t up to which the flow is followed. On WikiText-2 the words it ranks then and at three times that agree to a rank
 # correlation of 0.91 and in 89% of the top ten; the time it takes to integrate grows in proportion.
 FLOW_LONGEST = 3_000.0
-FREQUENT = 50  # words of a query's contexts for a second look
+FREQUENT = 50  # words of a query's contexts for the second correlation
 
 
 def predict_by_flow(runs: WordRuns) -> tuple[pd.DataFrame, dict[str, Any]]:

@@ -57,7 +57,7 @@ class WordRuns:
 
 
 def word_runs(effort: Effort, progress: Progress | None = None) -> WordRuns:
-    """All runs, made once for the studies of an effort."""
+    """All runs, computed once for the studies of an effort."""
     return effort.compute_once("words", lambda: train(effort, progress))
 
 
@@ -82,7 +82,7 @@ def train(effort: Effort, progress: Progress | None) -> WordRuns:
 def yz_record(
     text: Text, model: LanguageModel, setting: TextSetting, seed: int, progress: Progress | None
 ) -> dict[str, Any]:
-    """A YZ run of one seed, looked at in S steps; NaN from where its training failed.
+    """A YZ run of one seed, measured in S steps; NaN from where its training failed.
 
     steps (S,), gain (S, 11) and entropy (S,) of attention on the validation text; correlation (S, 4), moved, left
     and fold (S,), how far from the first, the last and that of an e-fold ago, means over queries; end (4, Q) and thirds
@@ -152,14 +152,14 @@ def _mean(by_query: Any) -> np.ndarray:
 
 NAMES = {"distinctness": "distinctness", "idf": "IDF", "pmi": "PMI", "cooccurrence": "co-occurrence"}  # of MEASURES
 MARKS = 10  # the group of <unk> and <eos>, behind ten deciles of words
-QUERIES, NEXT = 100, 20  # pairs that are counted: the most frequent queries, each with its most frequent next words
-LEAST = 20  # a word is looked at with a query when it stands in so many of its contexts
+QUERIES, NEXT = 100, 20  # counted pairs: the most frequent queries, each with its most frequent next words
+LEAST = 20  # least number of a query's contexts with a word, for the word to count
 TOP = 5_000  # words of the contexts
 
 
 @dataclass(frozen=True)
 class Text:
-    """The text, the queries that are looked at and what stands before them."""
+    """The text, the studied queries and the words before them."""
 
     setting: TextSetting
     words: QueryWords

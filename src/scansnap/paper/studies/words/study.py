@@ -50,7 +50,7 @@ CAPTION = (
 
 
 def compute(effort: Effort, progress: Progress | None = None) -> Computed:
-    """Training runs of several seeds, their predictions and one flow, in one table: ``kind`` says what a row is."""
+    """Training runs of several seeds, their predictions and one flow, in one table: ``kind`` is the kind of a row."""
     runs = word_runs(effort, share(progress, 0, 2))
     predicted, described = predict_by_flow(runs)
     uniform = predict_by_uniform_attention(runs, effort, share(progress, 1, 2))
@@ -180,7 +180,7 @@ def draw_movement(ax: Any, table: pd.DataFrame) -> None:
 def draw_logits(ax: Any, table: pd.DataFrame) -> None:
     """Rank correlation of predicted and trained logits and, dashed, the slope between them."""
     _curves(ax, table, "value", 1.0)
-    uniform = table[table.kind == "heard"]
+    uniform = table[table.kind == "uniform"]
     for ratio, colour in zip(_ratios(uniform), SERIES, strict=False):
         slopes = uniform[uniform.ratio == ratio].groupby(["step", "seed"])["slope"].mean().unstack()
         ax.plot(slopes.index, slopes.mean(axis=1), color=colour, linestyle="--", linewidth=1)
@@ -192,7 +192,7 @@ def draw_logits(ax: Any, table: pd.DataFrame) -> None:
 def draw_named_words(ax: Any, table: pd.DataFrame) -> None:
     """Of the words most attended to: how many are predicted, how many are the most frequent, and by chance."""
     _curves(ax, table, "overlap", TOP_K, labels=False)
-    uniform = table[table.kind == "heard"]
+    uniform = table[table.kind == "uniform"]
     frequent, chance = (uniform.groupby("step")[name].mean() * TOP_K for name in ("frequent", "chance"))
     for name, curve, style in (("the most frequent", frequent, ":"), ("chance", chance, "-.")):
         ax.plot(curve.index, curve, color="0.35", linestyle=style, linewidth=1.2)
@@ -203,7 +203,7 @@ def draw_named_words(ax: Any, table: pd.DataFrame) -> None:
 
 def _curves(ax: Any, table: pd.DataFrame, name: str, scale: float, labels: bool = True) -> None:
     """A prediction for each ratio, what a training shares with its twin, and the flow where its training ended."""
-    uniform, twin = (table[table.kind == kind] for kind in ("heard", "twin"))
+    uniform, twin = (table[table.kind == kind] for kind in ("uniform", "twin"))
     shown = [(uniform[uniform.ratio == ratio], colour, rf"$\eta_Y/\eta_Z$ = {ratio:g}")
              for ratio, colour in zip(_ratios(uniform), SERIES, strict=False)]  # fmt: skip
     for part, colour, label in [(twin, "0.55", rf"training's twin, $\eta_Y/\eta_Z$ = {twin.ratio.max():g}"), *shown]:
@@ -221,10 +221,10 @@ def _ratios(uniform: pd.DataFrame) -> list[float]:
 
 def draw_example_query(ax: Any, table: pd.DataFrame) -> None:
     """Two columns of words, those of both joined: for the query in the middle, neither the best nor the worst."""
-    table = table[table.kind.isin(["heard", "word"]) & (table.seed == table.seed.min())]
+    table = table[table.kind.isin(["uniform", "word"]) & (table.seed == table.seed.min())]
     ratio = table.ratio.min()
     table = table[table.ratio == ratio]
-    rows = table[(table.kind == "heard") & (table.step == table.step.max()) & table.overlap.notna()]
+    rows = table[(table.kind == "uniform") & (table.step == table.step.max()) & table.overlap.notna()]
     rows = rows.sort_values(["overlap", "value"])
     spoken = rows[rows["query"].str.isalpha() & (rows["query"].str.len() > 2)]
     rows = spoken if len(spoken) else rows
