@@ -120,10 +120,10 @@ def _ids(ids: np.ndarray) -> str:
 def _kind(file: Path) -> str:
     """The kind of a file or folder, from its name and, for a sweep, from its contents."""
     if file.suffix == ".zarr":
-        from scansnap.results.pieces import is_in_pieces
+        from scansnap.results.growing import is_growing_dataset
         from scansnap.storage.objects import place_of
 
-        if is_in_pieces(file):
+        if is_growing_dataset(file):
             return "probe"
         return "sweep" if place_of(file / "classes-0.zarr").exists() else "trajectory"
     return {".nc": "trajectory", ".partial": "unfinished run", ".safetensors": "text model"}.get(file.suffix, "classes")

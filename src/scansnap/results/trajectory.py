@@ -5,7 +5,7 @@ everything needed to make the numbers again: settings, classes (as TOML) and ver
 
 On disk each byte is under a checksum: in a Zarr folder by its ``checksums.json`` (and a CRC in every chunk, for readers
 that do not know the former), in NetCDF as `scansnap.results.netcdf` says, in a Dataset that grows as
-`scansnap.results.pieces` says.
+`scansnap.results.growing` says.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import xarray as xr
 import scansnap
 from scansnap.checks import InputError
 from scansnap.classes import SequenceClasses
-from scansnap.results import netcdf, pieces
+from scansnap.results import growing, netcdf
 from scansnap.runs import Runs
 from scansnap.storage import checksums, put, replacing
 from scansnap.storage.checksums import CheckedFiles, Damaged
@@ -155,7 +155,7 @@ def load(path: str | PathLike[str], *, verify: bool = True) -> xr.Dataset:
     True
     """
     target, place = Path(path), place_of(path, _FIELD)
-    if not place.trusted and pieces.is_in_pieces(target):
+    if not place.trusted and growing.is_growing_dataset(target):
         return _load_pieces(target)
     if verify:
         _check_remote(place) if place.trusted else check(target)
@@ -181,7 +181,7 @@ def load(path: str | PathLike[str], *, verify: bool = True) -> xr.Dataset:
 
 
 def _load_pieces(path: Path) -> xr.Dataset:
-    data = pieces.load(_FIELD, path)
+    data = growing.load(_FIELD, path)
     if data.attrs.get("format") != PROBED:
         raise InputError(_FIELD, str(path), f"a file of the format '{PROBED}'")
     return data
@@ -204,8 +204,8 @@ def check(path: Path) -> CheckedFiles:
     kind = _check_kind(path)
     if kind == "nc":
         return netcdf.check(_FIELD, path, (FORMAT, PROBED), FORMER)
-    if pieces.is_in_pieces(path):
-        return pieces.check(_FIELD, path)
+    if growing.is_growing_dataset(path):
+        return growing.check(_FIELD, path)
     if not (path / checksums.NAME).exists():
         _refuse_without_table(path)
     return checksums.check(_FIELD, path)

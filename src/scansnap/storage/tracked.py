@@ -42,9 +42,8 @@ def replacing_tracked(field: str, folder: Path) -> Iterator[Path]:
             old = {}
         new = of_files(scratch, files_in(scratch))
         before = {name: entry for name, entry in old.items() if name in new and entry != new[name]}
-        put(
-            folder / NAME, ChecksumTable({**old, **new}, before).to_json()
-        )  # valid if the process is killed in the next lines
+        # both entries count as tracked if the process is killed in the next lines
+        put(folder / NAME, ChecksumTable({**old, **new}, before).to_json())
         for name in new:
             put(folder / name, (scratch / name).read_bytes())
         put(folder / NAME, ChecksumTable({**old, **new}).to_json())

@@ -21,7 +21,7 @@ from refusals import refused
 from scansnap.checks import InputError
 from scansnap.probe.probe import Probe
 from scansnap.probe.store import probe_file
-from scansnap.results import pieces
+from scansnap.results import growing
 from scansnap.storage.checksums import Damaged
 from scansnap.storage.objects import Folder
 
@@ -273,15 +273,15 @@ def test_what_a_killed_writer_left_goes_with_the_next_measurement(out: Path) -> 
 def test_a_reader_finds_the_file_of_a_writer_that_goes_on(out: Path, monkeypatch) -> None:
     """Between the index and the pieces, that reader is overtaken by some measurements."""
     probe = train(out, steps=3)
-    rows = pieces.Store.rows
+    rows = growing.GrowingDataset.rows
 
-    def overtaken(store: pieces.Store) -> list[dict[str, np.ndarray]]:
+    def overtaken(store: growing.GrowingDataset) -> list[dict[str, np.ndarray]]:
         if len(store.index.rows) == 3:
             for step in range(4, 4 + probe_file.SAMPLES + 2):
                 probe.step(step)
         return rows(store)
 
-    monkeypatch.setattr(pieces.Store, "rows", overtaken)
+    monkeypatch.setattr(growing.GrowingDataset, "rows", overtaken)
     assert loaded(out).sizes["step"] == 3 + probe_file.SAMPLES + 2
 
 

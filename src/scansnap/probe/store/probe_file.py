@@ -1,6 +1,6 @@
 """Write each measurement to disk at once, so that a training killed at any moment can continue its file.
 
-The file is a Dataset in pieces of a WorkCache (see `scansnap.results.pieces`): one piece per measurement, and one
+The file is a Dataset in pieces of a WorkCache (see `scansnap.results.growing`): one piece per measurement, and one
 for the samples (float32) of the first measurement, the last ones and those an e-fold ago. A training that goes back to
 a checkpoint finds the samples before it.
 
@@ -27,8 +27,8 @@ from scansnap.interrupt import DelayedInterrupt
 from scansnap.probe.measurement import Measurement, Samples
 from scansnap.probe.statistics.sampled import needed_indices
 from scansnap.probe.store.measurements import FIRST, LAST, MeasurementLayout, Measurements
-from scansnap.results import pieces
-from scansnap.results.pieces import Entry, Index, Store, free_name, template_of
+from scansnap.results import growing
+from scansnap.results.growing import Entry, GrowingDataset, Index, free_name, template_of
 from scansnap.results.trajectory import PROBED, versions
 from scansnap.storage import check_writable, replacing, sweep_up, write_lock
 from scansnap.storage.objects import Folder
@@ -111,13 +111,13 @@ class MeasurementFile(Measurements):
         self.steps, self.rows = [step for step, _ in self.index.rows], rows
         self.first, self.last = (self._sample(i) for i in (0, len(rows) - 1))
 
-    def _check(self) -> Store:
+    def _check(self) -> GrowingDataset:
         """The file, if it is intact and this probe can continue it."""
-        if not pieces.is_in_pieces(self.target):
+        if not growing.is_growing_dataset(self.target):
             raise InputError.conflict(
                 _FIELD, f"{self.target} exists and is no probe's file; pass another path", str(self.target)
             )
-        store = Store(_FIELD, self.target)
+        store = GrowingDataset(_FIELD, self.target)
         store.check()
         attrs = store.index.attrs
         if attrs.get("format") != PROBED:
@@ -136,7 +136,7 @@ class MeasurementFile(Measurements):
         """The samples of a measurement on disk; empty if they are no longer stored."""
         if self.index is None or row not in self.index.samples:
             return {}
-        return self.layout.by_key(Store(_FIELD, self.target).piece(self.index.samples[row]).arrays)
+        return self.layout.by_key(GrowingDataset(_FIELD, self.target).piece(self.index.samples[row]).arrays)
 
     def begin(self, step: int) -> None:
         """Continue the file at the first step of this training; later measurements are of an abandoned run."""
@@ -220,18 +220,18 @@ class MeasurementFile(Measurements):
         if self.index is not None and self.template_layout == (self.layout, self.positions is None):
             template = self.index.template
         else:
-            template = put("template", *template_of(self.dataset(), "step", {FIRST: pieces.FIRST, LAST: pieces.LAST}))
+            template = put("template", *template_of(self.dataset(), "step", {FIRST: growing.FIRST, LAST: growing.LAST}))
         positions = None if self.positions is None else self.positions.tolist()
         samples = {i: samples[i] for i in sorted(needed & samples.keys())}
         more = self.layout.to_values() | {"positions": positions}
         index = Index("step", dict(self.attrs), template, rows, samples, more)
-        cache.put(pieces.INDEX, index.to_values())
+        cache.put(growing.INDEX, index.to_values())
         return index
 
     def _remove_unlisted(self, index: Index) -> None:
         folder = Folder(self.target)
         folder.tidy()
-        folder.remove(folder.sizes().keys() - index.entries().keys() - {pieces.INDEX})
+        folder.remove(folder.sizes().keys() - index.entries().keys() - {growing.INDEX})
 
 
 def _release(lock: ExitStack, process: int) -> None:
@@ -245,12 +245,12 @@ def _read_layout(index: Index) -> tuple[MeasurementLayout, np.ndarray | None]:
         positions = index.more["positions"]
         return MeasurementLayout.of_values(index.more), None if positions is None else np.array(positions)
     except (KeyError, TypeError) as error:
-        raise InputError(_FIELD, pieces.INDEX, "the index of a probe's file", str(error)) from None
+        raise InputError(_FIELD, growing.INDEX, "the index of a probe's file", str(error)) from None
 
 
 def _read_index(target: Path) -> bytes | None:
     """The current content of the index."""
     try:
-        return Folder(target).get(pieces.INDEX)
+        return Folder(target).get(growing.INDEX)
     except (FileNotFoundError, NotADirectoryError):
         return None

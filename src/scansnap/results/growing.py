@@ -1,4 +1,4 @@
-"""A Dataset that grows along one dimension, stored as pieces: it is sound at every moment, though its writer is killed.
+"""A Dataset that grows along one dimension, stored as pieces. It stays valid if its writer is killed.
 
 ::
 
@@ -35,7 +35,7 @@ Entry = tuple[str, str]  # name and digest of a piece
 
 @dataclass(frozen=True)
 class Index:
-    """What counts."""
+    """The content of the index: the pieces that make up the Dataset."""
 
     dim: str
     attrs: dict[str, Any]  # of the Dataset
@@ -45,7 +45,7 @@ class Index:
     more: dict[str, Any]  # what the writer needs to continue
 
     def entries(self) -> dict[str, str]:
-        """Digests of all pieces that count, by name."""
+        """Return the digests of all pieces in the index, by name."""
         return dict([self.template, *(entry for _, entry in self.rows), *self.samples.values()])
 
     def to_values(self) -> dict[str, Any]:
@@ -62,13 +62,13 @@ class Index:
                    dict(values["more"]))  # fmt: skip
 
 
-def is_in_pieces(folder: Path) -> bool:
-    """Whether a folder is such a Dataset, damaged or not; one with Zarr's metadata is something else."""
+def is_growing_dataset(folder: Path) -> bool:
+    """Whether a folder is a growing Dataset, damaged or not. One with Zarr's metadata is not."""
     return not (folder / "zarr.json").exists() and any((folder / name).exists() for name in (INDEX, *_FOLDERS))
 
 
-class Store:
-    """The pieces in a folder, to read."""
+class GrowingDataset:
+    """Reads a growing Dataset from its folder."""
 
     def __init__(self, field: str, folder: Path) -> None:
         self.field, self.folder = field, folder
@@ -85,7 +85,7 @@ class Store:
             raise Damaged(field, folder, INDEX, "is not an index") from None
 
     def pieces(self, entries: Mapping[str, str]) -> Iterator[tuple[str, Piece]]:
-        """Pieces that must be there, with these digests."""
+        """Read pieces; a missing one or another digest raises Damaged."""
         for name, piece in self.cache.pieces(entries):
             if piece is None:
                 raise Damaged(self.field, self.folder, name, "is missing")
@@ -95,7 +95,7 @@ class Store:
             yield name, piece
 
     def piece(self, entry: Entry) -> Piece:
-        """One of the pieces that count."""
+        """Read one piece of the index."""
         ((_, found),) = self.pieces(dict([entry]))
         return found
 
@@ -106,7 +106,7 @@ class Store:
         return self._rows
 
     def dataset(self) -> xr.Dataset:
-        """All of it as a Dataset in memory."""
+        """Return the whole Dataset in memory."""
         template = self.piece(self.index.template)
         try:
             return self._combined(template)
@@ -159,22 +159,22 @@ class Store:
 
 def load(field: str, folder: Path) -> xr.Dataset:
     """The Dataset in a folder, which may be written to meanwhile."""
-    return _unless_it_changes(Store.dataset, field, folder)
+    return _unless_it_changes(GrowingDataset.dataset, field, folder)
 
 
 def check(field: str, folder: Path) -> CheckedFiles:
     """Everything that counts in a folder, which may be written to meanwhile."""
-    return _unless_it_changes(Store.check, field, folder)
+    return _unless_it_changes(GrowingDataset.check, field, folder)
 
 
-def _unless_it_changes(read: Callable[[Store], T], field: str, folder: Path) -> T:
+def _unless_it_changes(read: Callable[[GrowingDataset], T], field: str, folder: Path) -> T:
     """Read again if a writer has removed a piece after the index was read."""
     while True:
-        store = Store(field, folder)
+        store = GrowingDataset(field, folder)
         try:
             return read(store)
         except Damaged:
-            if Store(field, folder).digest == store.digest:
+            if GrowingDataset(field, folder).digest == store.digest:
                 raise
 
 
