@@ -51,6 +51,6 @@ def test_flows_of_older_files_are_judged(attrs: tuple[str, ...]) -> None:
 @pytest.mark.integration
 def test_the_plain_field_gets_the_same_verdicts() -> None:
     reports = [ss.verify(data=ss.flow(SMALL, 1.0, 0.1, T, variables=("attention", "z", "g", "gap"), field=field))
-               for field in ("auto", "plain")]  # fmt: skip
+               for field in ("auto", "dense")]  # fmt: skip
     fast, plain = ({claim.name: claim.status for claim in report} for report in reports)
     assert plain == fast

@@ -112,7 +112,7 @@ def test_probe_in_a_loop(written, tmp_path: Path) -> None:
     run_example = written("probe_loop.py", "probe.zarr", "probe.html")
     start, end = map(float, re.findall(r"\d\.\d+", run_example))
     assert end > start + 0.05
-    assert run_example.endswith("; the probe saw all of the 2 attention modules\n")
+    assert run_example.endswith("; the probe captured all 2 attention modules\n")
     with ss.load(tmp_path / "probe.zarr") as data:
         assert float(data.loss[-1]) < 0.8 * float(data.loss[0])
         assert data.step.values.tolist()[-1] > 99
