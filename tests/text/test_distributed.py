@@ -84,7 +84,8 @@ def start(words, n=2, ranks=None):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    paths = os.pathsep.join([os.path.dirname(small_text.__file__), os.environ.get("PYTHONPATH", "")])
+    folder = Path(small_text.__file__).parent
+    paths = os.pathsep.join([str(folder), str(folder.parent), os.environ.get("PYTHONPATH", "")])
     common = os.environ | {"WORLD_SIZE": str(n), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
                            "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}  # fmt: skip
     return [
