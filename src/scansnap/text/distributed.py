@@ -126,6 +126,7 @@ def joined(timeout: float = TIMEOUT) -> Iterator[World | None]:
         return
     try:
         yield world
+        world.wait()  # a process that leaves while another still works may be aborted by torch
     except BaseException as error:
         for number in (signal.SIGINT, signal.SIGTERM):  # torchrun signals the other processes when one has failed
             with suppress(ValueError):
