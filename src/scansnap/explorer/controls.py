@@ -59,7 +59,7 @@ class Control:
 
     @property
     def options(self) -> tuple[str, ...] | None:
-        """The choices; read anew each time, since registries may grow."""
+        """The choices; read each time, since registries may grow."""
         return self.spec.options or None
 
     @property

@@ -67,7 +67,7 @@ def add_note(figure: Figure, note: str) -> None:
 
 
 def settle(figure: Figure) -> None:
-    """Fix the layout: computing it anew for every file format takes longer than drawing."""
+    """Fix the layout: computing it for every file format takes longer than drawing."""
     engine: Any = figure.get_layout_engine()
     with matplotlib.rc_context(_RC):
         engine.execute(figure)
