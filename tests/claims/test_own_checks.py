@@ -13,6 +13,7 @@ import pytest
 
 import scansnap as ss
 from refusals import refused
+from scansnap.claims.registry import select_checks
 from scansnap.claims.report import Report
 from scansnap.claims.verify import verify
 
@@ -38,7 +39,7 @@ def test_instead_of_ours_and_beside_them() -> None:
     assert [claim.name for claim in look(moved)] == ["mine"]
     assert [claim.name for claim in look("lemma-3", moved)] == ["lemma-3", "lemma-3-rows", "mine"]
     assert [claim.name for claim in look(moved, "lemma-3")] == ["mine", "lemma-3", "lemma-3-rows"]
-    every = [claim.name for claim in look(*ss.CHECKS, moved)]
+    every = [claim.name for claim in look(*(check.name for check in select_checks(None)), moved)]
     assert every == [claim.name for claim in verify(SMALL, eta_y=1.0, eta_z=0.1, t_end=1.0)] + ["mine"]
 
 

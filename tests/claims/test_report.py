@@ -23,19 +23,19 @@ def claim(name: str, deviation: float | None, **options: object) -> Claim:
 
 @pytest.fixture
 def report() -> Report:
-    claims = (claim("a", 0.5, unit="nats"), claim("b", 2.0, kind="dependent", implied_by=("a",)), claim("c", None))
+    claims = (claim("a", 0.5), claim("b", 2.0, kind="dependent", implied_by=("a",)), claim("c", None))
     return Report("2 classes", claims)
 
 
 def test_one_row_for_each_claim(report: Report) -> None:
     table = report.to_dataframe()
     assert table.index.tolist() == ["a", "b", "c"]
-    assert {"reference", "statement", "kind", "status", "measured", "predicted", "margin", "unit", "reason",
+    assert {"reference", "statement", "kind", "status", "measured", "predicted", "margin", "reason",
             "implied_by", "repeats"} <= set(table.columns)  # fmt: skip
-    assert table.loc["a", ["reference", "status", "measured", "margin", "unit"]].tolist() == [
-        "Lemma a", "holds", 0.5, 0.5, "nats",
+    assert table.loc["a", ["reference", "status", "measured", "margin"]].tolist() == [
+        "Lemma a", "holds", 0.5, 0.5,
     ]  # fmt: skip
-    assert table.loc["b", ["status", "reason", "implied_by", "unit"]].tolist() == ["fails", "at t = 3", "a", "1"]
+    assert table.loc["b", ["status", "reason", "implied_by"]].tolist() == ["fails", "at t = 3", "a"]
     assert table.loc["c", ["measured", "predicted", "margin"]].isna().all()
     assert all(table[name].dtype == np.float64 for name in ("measured", "predicted", "margin"))
     assert isinstance(table[table.status == "holds"], pd.DataFrame)
@@ -73,6 +73,6 @@ def test_the_table_of_a_notebook_is_well_formed(report: Report) -> None:
     cells = Cells()
     cells.feed(report._repr_html_())
     assert cells.open == []
-    assert cells.rows == [9] * 4
+    assert cells.rows == [8] * 4
     assert "says a < 1 & more" in cells.text
     assert report.summary in cells.text

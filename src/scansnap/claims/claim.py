@@ -68,8 +68,8 @@ class Claim:
         Short name for programs (``"theorem-2a"``), place in the paper, and the statement in one line.
     status
         ``"holds"``, ``"fails"``, ``"undecided"`` or ``"not applicable"``.
-    quantity, measured, predicted, unit
-        What was measured, both values, and their unit.
+    quantity, measured, predicted
+        What was measured, and both values.
     margin, tolerance
         1 − deviation/tolerance, and the tolerance on the deviation.
     reason
@@ -110,7 +110,6 @@ class Claim:
     alternative: Alternative | None = None
     implied_by: tuple[str, ...] = ()
     repeats: tuple[str, ...] = ()
-    unit: str = "1"
 
     def __post_init__(self) -> None:
         check_choice(f"the status of the claim {self.name}", self.status, STATUSES)
@@ -178,8 +177,6 @@ class Statement:
         Claims of ours that may hold where it fails, the most informative first.
     implied_by, repeats
         Of kind "dependent": statements with which it cannot fail, or which measure the same in another way.
-    unit
-        Unit of measured and predicted values; "1" is dimensionless.
 
     Examples
     --------
@@ -197,7 +194,6 @@ class Statement:
     alternatives: tuple[str, ...] = ()
     implied_by: tuple[str, ...] = ()
     repeats: tuple[str, ...] = ()
-    unit: str = "1"
 
     def __post_init__(self) -> None:
         for field in ("name", "reference", "text"):
@@ -263,7 +259,7 @@ class Statement:
         claim = Claim(
             self.name, self.reference, self.text, "holds", quantity, measured, predicted, margin, tolerance, "",
             assumptions, curve, self.kind, interval, self.alternatives, implied_by=self.implied_by,
-            repeats=self.repeats, unit=self.unit,
+            repeats=self.repeats,
         )  # fmt: skip
         unmet = [a for a in assumptions if not a.met]
         if unmet:
@@ -307,7 +303,7 @@ class Statement:
         """The claim in a setting about which the statement says nothing, or whose data lacks what it needs."""
         return Claim(
             self.name, self.reference, self.text, "not applicable", "", None, None, None, None, reason,
-            tuple(assumptions), None, self.kind, implied_by=self.implied_by, repeats=self.repeats, unit=self.unit,
+            tuple(assumptions), None, self.kind, implied_by=self.implied_by, repeats=self.repeats,
         )  # fmt: skip
 
 

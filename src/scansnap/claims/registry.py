@@ -2,7 +2,8 @@
 
 A check is a function from `Evidence` to a `Claim`, or to several, and the statements that it judges. A
 new statement needs a module with both (one per lemma or theorem, or one per family of statements) and one line in
-``BUILT_IN``.
+``BUILT_IN``. Checks with ``by_default=False`` are about formulas, proofs or runs of their own, not about the run at
+hand: `scansnap.verify` runs them when they are named, ``scansnap verify --paper`` runs all.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class Check:
     name: str
     function: CheckFunction
     statements: tuple[Statement, ...] = ()
+    by_default: bool = True  # whether `verify` runs it unless checks are named
 
     def judge(self, evidence: Evidence) -> list[Claim]:
         """The claims on this evidence. Built-in statements do not apply to a run outside the theory."""
@@ -76,9 +78,9 @@ Examples
 """
 
 
-def statements() -> list[Statement]:
-    """Every built-in statement, in the order of the paper."""
-    return [statement for check in BUILT_IN.values() for statement in check.statements]
+def statements(checks: Iterable[Check] | None = None) -> list[Statement]:
+    """The statements of these checks (default: of every built-in one), in the order of the paper."""
+    return [statement for check in checks or BUILT_IN.values() for statement in check.statements]
 
 
 def checks_by_claim() -> dict[str, Check]:
@@ -87,14 +89,14 @@ def checks_by_claim() -> dict[str, Check]:
 
 
 def all_not_applicable(reason: str) -> tuple[Claim, ...]:
-    """Every built-in statement, not applicable for the same reason."""
-    return tuple(statement.not_applicable(reason) for statement in statements())
+    """The statements of the default checks, not applicable for the same reason."""
+    return tuple(statement.not_applicable(reason) for statement in statements(select_checks(None)))
 
 
 def select_checks(checks: Iterable[str | CheckFunction] | None) -> list[Check]:
-    """Checks by name, or from functions of the user's own; None: all built-in ones."""
+    """Checks by name, or from functions of the user's own; None: the built-in ones that are run by default."""
     if checks is None:
-        return list(BUILT_IN.values())
+        return [check for check in BUILT_IN.values() if check.by_default]
     if isinstance(checks, str) or not isinstance(checks, Iterable):
         raise InputError("checks", checks, "a list of names of checks, or functions from Evidence to a Claim")
     selected = []

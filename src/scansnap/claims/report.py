@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _VERBS = {"holds": "hold", "fails": "fail", "undecided": "are undecided", "not applicable": "do not apply"}
 _COLOURS = {"holds": "#1a7f37", "fails": "#cf222e", "undecided": "#9a6700", "not applicable": "#656d76"}
-_COLUMNS = ("reference", "statement", "status", "measured", "predicted", "margin", "unit", "reason")
+_COLUMNS = ("reference", "statement", "status", "measured", "predicted", "margin", "reason")
 
 
 @dataclass(frozen=True, repr=False)
@@ -76,15 +76,15 @@ class Report:
     def to_dataframe(self) -> pd.DataFrame:
         """One row per claim, indexed by name; figures, intervals and assumptions are left out.
 
-        Columns: reference (place in the paper), statement, kind, status, observed, measured, predicted, margin, unit,
-        reason, implied_by, repeats, alternative (the claim of ours in its place) and quantity.
+        Columns: reference (place in the paper), statement, kind, status, observed, measured, predicted, margin, reason,
+        implied_by, repeats, alternative (the claim of ours in its place) and quantity.
         """
         import pandas as pd
 
         rows = [
             {"name": claim.name, "reference": claim.reference, "statement": claim.statement, "kind": claim.kind,
              "status": claim.status, "observed": claim.observed, "measured": claim.measured,
-             "predicted": claim.predicted, "margin": claim.margin, "unit": claim.unit, "reason": claim.reason,
+             "predicted": claim.predicted, "margin": claim.margin, "reason": claim.reason,
              "implied_by": ", ".join(claim.implied_by), "repeats": ", ".join(claim.repeats),
              "alternative": "" if claim.alternative is None else claim.alternative.claim.name,
              "quantity": claim.quantity}

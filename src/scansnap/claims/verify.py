@@ -76,7 +76,7 @@ def verify(
     checks
         What to check, in this order: names (keys of `scansnap.CHECKS`), and functions from `Evidence` to
         a `Claim`, or several, made by ``Statement.judge``. Functions run on runs outside the theory too, as
-        long as Y and Z are those of the paper's model. Default: all built-in checks.
+        long as Y and Z are those of the paper's model. Default: the built-in checks of statements about a run.
     progress
         Called as ``progress(done, total)`` after each check.
 

@@ -124,10 +124,10 @@ class SurveyStatement(Statement):
 
 
 def survey_statement(
-    name: str, text: str, *, source: Citation, setting: str, kind: Kind = "measured", unit: str = "1"
+    name: str, text: str, *, source: Citation, setting: str, kind: Kind = "measured"
 ) -> SurveyStatement:
     """A statement whose reference is its source."""
-    return SurveyStatement(name, source.authors, text, kind, unit=unit, source=source, setting=setting)
+    return SurveyStatement(name, source.authors, text, kind, source=source, setting=setting)
 
 
 class SurveyCheck(NamedTuple):
