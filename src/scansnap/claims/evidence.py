@@ -313,9 +313,11 @@ def _from_flow_data(data: xr.Dataset, classes: SequenceClasses) -> Evidence:
         z = np.concatenate([np.zeros_like(z[:1]), z])
         y, g, gap = (None if x is None else np.concatenate([np.zeros_like(x[:1]), x]) for x in (y, g, gap))
         loss = None if loss is None else np.append(math.log(classes.vocab_size), loss)
+    momentum = float(data.attrs.get("momentum", 0.0))
+    eta_y, eta_z = (float(data.attrs[name]) / (1 - momentum) for name in ("eta_y", "eta_z"))
     return Evidence(
-        classes, float(data.attrs["eta_y"]), float(data.attrs["eta_z"]), "flow", math.inf, t, z, attention, g, gap,
-        y, None if y is None else np.arange(len(y)), why_not_applicable=outside, loss=loss,
+        classes, eta_y, eta_z, "flow", math.inf, t, z, attention, g, gap, y, None if y is None else np.arange(len(y)),
+        why_not_applicable=outside, loss=loss, momentum=momentum,
     )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """The T → ∞ population flow, integrated to any time: what SGD does on average, without its noise.
 
-t counts batch-size-1 SGD steps; momentum μ acts as both rates divided by 1 − μ. The flow is the limit of
+t counts batch-size-1 SGD steps; momentum μ acts as both rates divided by 1 − μ where they are small, and exactly
+through the heavy-ball equation (``momentum=``). The flow is the limit of
 small rates: full-expectation SGD with rate η stays within O(η) of it at fixed η t. Model: that of the paper (l2 norm,
 no residual; Sections 2 and 3), or another norm or a residual connection; softmax over all M outputs, Y(0) = 0 unless
 given; weight decay as SGD has it.
@@ -20,7 +21,7 @@ from scansnap.checks import InputError, check_choice, check_float
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.device import pick_device
 from scansnap.dynamics.flow.compact import CompactFlow, PaddedLayout
-from scansnap.dynamics.flow.dense import DenseFlow
+from scansnap.dynamics.flow.dense import DenseFlow, HeavyBallFlow
 from scansnap.dynamics.flow.events import Event, EventTracker, event_times, states_within
 from scansnap.dynamics.flow.integrators import N_STAGES, FloatArray, NonFinite, Span, dop853, radau, threads_for
 from scansnap.dynamics.flow.state import FlowField, FlowRecorder, FlowState, check_memory
@@ -39,6 +40,7 @@ def flow(
     eta_z: float = 0.02,
     t: ArrayLike | None = None,
     *,
+    momentum: float = 0.0,
     norm: str = "l2",
     residual: str = "none",
     rtol: float = 1e-8,
@@ -63,6 +65,9 @@ def flow(
         Learning rates of Y and Z. ``eta_z=0`` freezes attention, ``eta_y=0`` the decoder ``y0``.
     t
         Ascending times; default: 200 from 0.1 to 1e5, evenly in log t.
+    momentum
+        Heavy-ball momentum μ. The flow is then that of (1 − μ)θ̇ + ½(1 + μ)θ̈ = ηF from rest, which follows the expected
+        steps also where η_Y/(K(1 − μ)²) is large. It takes about t(1 − μ)/3 steps of its own.
     norm, residual
         As in `scansnap.ModelConfig`; a registered norm too.
     rtol, atol
@@ -103,6 +108,7 @@ def flow(
     """
     eta_z = check_float("eta_z", eta_z, least=0)
     eta_y = check_float("eta_y", eta_y, least=0) if y0 is not None and eta_z else check_float("eta_y", eta_y, above=0)
+    momentum = check_float("momentum", momentum, least=0, below=1)
     decay = (
         check_float("weight_decay_y", weight_decay_y, least=0),
         check_float("weight_decay_z", weight_decay_z, least=0),
@@ -122,8 +128,8 @@ def flow(
     first_step = 0.01 / ((eta_y or eta_z) * classes.p_class.max())
     system: FlowField
     steps: Iterator[Span]
-    if model != ModelConfig() or field == "dense" or y_start is not None or stiff:
-        dense, where, n_entries = _dense_field(classes, model, eta_y, eta_z, z_start, device, y_start, decay)
+    if model != ModelConfig() or field == "dense" or y_start is not None or stiff or momentum:
+        dense, where, n_entries = _dense_field(classes, model, eta_y, eta_z, z_start, device, y_start, decay, momentum)
         system, steps = dense, (radau if stiff else dop853)(dense, times[-1], first_step, rtol, atol)
     else:
         system, where, n_entries = _compact_field(classes, eta_y, eta_z, z_start, device)
@@ -134,9 +140,9 @@ def flow(
 
     with threads_for(n_entries), torch.inference_mode(), DelayedInterrupt() as interrupt:
         n_steps, stopped = _follow(system, steps, recorder, trackers, report, interrupt)
-    settings = {"eta_y": eta_y, "eta_z": eta_z, "norm": norm, "residual": residual, "rtol": rtol, "atol": atol,
-                "method": "radau" if stiff else "dop853", "field": system.name, "device": str(where),
-                "z0": "zero" if z0 is None else "given", "y0": "zero" if y0 is None else "given",
+    settings = {"eta_y": eta_y, "eta_z": eta_z, "momentum": momentum, "norm": norm, "residual": residual,
+                "rtol": rtol, "atol": atol, "method": "radau" if stiff else "dop853", "field": system.name,
+                "device": str(where), "z0": "zero" if z0 is None else "given", "y0": "zero" if y0 is None else "given",
                 "weight_decay_y": decay[0], "weight_decay_z": decay[1], "n_steps": n_steps,
                 "n_classes": classes.n_classes, "vocab_size": classes.vocab_size}  # fmt: skip
     dataset = recorder.dataset(settings | {"stopped": stopped, **identity(classes)})
@@ -176,13 +182,15 @@ def _dense_field(
     device: str,
     y0: FloatArray | None,
     decay: tuple[float, float],
+    momentum: float,
 ) -> tuple[DenseFlow, torch.device, int]:
-    """The dense field, for every norm, residual, start and decay, its device and the number of entries of Y."""
+    """The dense field, for all settings, its device and the number of entries of Y."""
     n_entries = classes.vocab_size * (classes.n_classes + 1)
-    size = 8 * (N_STAGES + 1) * (n_entries + z0.size)
+    size = 8 * (N_STAGES + 1) * (n_entries + z0.size) * (2 if momentum else 1)
     check_memory("the size of the flow", size, "fewer classes or tokens, or the l2 norm without residual")
     where = _pick_device(device, n_entries)
-    system = DenseFlow(classes, model, eta_y, eta_z, z0, where, y0, decay)
+    settings = classes, model, eta_y, eta_z, z0, where, y0, decay
+    system = HeavyBallFlow(momentum, *settings) if momentum else DenseFlow(*settings)
     system.check_start()
     return system, where, n_entries
 
