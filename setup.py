@@ -34,6 +34,7 @@ def instruction_sets(machine: str, target: str, arch_flags: str = "") -> dict[st
 
 
 KERNEL_FLAGS = {
+    "adam": ["-O3", "-ffp-contract=fast", "-fno-math-errno"],
     "attention": ["-O3", "-ffp-contract=fast", "-fno-math-errno", "-Wno-psabi"],
     "fused": ["-O3", "-ffp-contract=fast", "-fno-math-errno", "-Wno-psabi"],
     "step": ["-O3", "-ffp-contract=fast", "-fno-math-errno", "-Wno-psabi"],

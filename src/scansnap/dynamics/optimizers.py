@@ -252,12 +252,17 @@ def _muon(table: Tensor, d: Tensor, moments: Moments, context: UpdateContext) ->
 def _adam(table: Tensor, d: Tensor, moments: Moments, context: UpdateContext) -> None:
     import torch
 
+    from scansnap.kernels.cpu import adam
+
     eta, optimizer, mean, square = context.eta, context.optimizer, moments["mean"], moments["square"]
     beta1, beta2, n = optimizer.beta1, optimizer.beta2, context.step + 1
     if table.is_cuda and table.dtype == torch.float32 and eta.ndim == 0 and triton_available():
         from scansnap.kernels.cuda.adam import adam_  # imports Triton
 
         adam_(table, d, mean, square, eta, torch.as_tensor(n, device=eta.device), beta1, beta2, optimizer.eps)
+        return
+    if adam.takes(table, d, mean, square, eta):
+        adam.adam_(table, d, mean, square, eta, int(n), beta1, beta2, optimizer.eps)
         return
     mean.mul_(beta1).add_(d, alpha=1 - beta1)
     square.mul_(beta2).addcmul_(d, d, value=1 - beta2)
