@@ -1,7 +1,7 @@
 """Closed forms for given rates, classes and vocabulary: what the paper predicts, and what holds in its place.
 
 The paper's: closed_form, expansions, token_growth. Ours (``docs/theory.md``), for one query and equal overlaps: frozen,
-drive, memory, late, momentum; for any classes: class_drive, drift. Numbers in, numbers out.
+drive, memory, crossover, late, momentum; for any classes: class_drive, drift. Numbers in, numbers out.
 
 Every function broadcasts over its arguments and returns a float when all of them are scalars. t counts
 batch-size-1 steps; s = t/K is the number of visits of one class.
@@ -9,6 +9,7 @@ batch-size-1 steps; s = t/K is the number of visits of one class.
 
 from scansnap.theory.class_drive import ClassDrive, class_drive
 from scansnap.theory.closed_form import gamma, gamma_integral, h, h_recursion, u
+from scansnap.theory.crossover import crossover, crossover_tokens, decoder_slope
 from scansnap.theory.drift import SampledFlow, drift_tokens, fall_below, sampling_push
 from scansnap.theory.drive import (
     beta,
@@ -41,6 +42,9 @@ __all__ = [
     "beta",
     "chi",
     "class_drive",
+    "crossover",
+    "crossover_tokens",
+    "decoder_slope",
     "drift_tokens",
     "drive",
     "drive_rate",

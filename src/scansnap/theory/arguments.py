@@ -19,6 +19,9 @@ _RULES: dict[str, dict[str, float]] = {
     "eta_y": {"above": 0},
     "eta_z": {"above": 0},
     "n_classes": {"least": 1},
+    "n_queries": {"least": 1},
+    "n_distinct": {"least": 1},
+    "n_common": {"least": 1},
     "vocab_size": {"least": 2},  # with one token there is nothing to tell apart: M − 1 = 0
     "c0": {"above": 0},
     "exponent": {"above": 0},

@@ -105,7 +105,7 @@ def memory_speed(
     0.0058
     """
     u_, eta_y_, eta_z_, k, m, rho, f_ = np.broadcast_arrays(*_read(u, eta_y, eta_z, n_classes, vocab_size, overlap, f))
-    return to_result(_v(form, u_, eta_z_ / eta_y_ * f_**2, k, m, rho))
+    return to_result(mode_speed(form, u_, eta_z_ / eta_y_ * f_**2, k, m, rho))
 
 
 def memory_gain(
@@ -144,7 +144,7 @@ def memory_gain(
     0.0046
     """
     u_, eta_y_, eta_z_, k, m, rho, f_ = np.broadcast_arrays(*_read(u, eta_y, eta_z, n_classes, vocab_size, overlap, f))
-    return to_result(_z(form, u_, eta_z_ / eta_y_ * f_**2, k, m, rho))
+    return to_result(mode_gain(form, u_, eta_z_ / eta_y_ * f_**2, k, m, rho))
 
 
 def memory_early(
@@ -294,9 +294,9 @@ def memory_tokens(
     (u_,) = to_arrays(u=u)
     eta_y_, eta_z_, k, m = to_arrays(eta_y=eta_y, eta_z=eta_z, n_classes=n_classes, vocab_size=vocab_size)
     tokens = SymmetricTokens.of(f_distinct, f_common)
-    lam, part = tokens.modes(k, tokens.squares * np.append(np.ones(tokens.n), np.full(tokens.more, 1 - 1 / tokens.rho)))
+    lam, part = tokens.push_modes(k)
     each = np.broadcast_arrays(u_[..., None], eta_z_ / eta_y_ * lam, k, m, tokens.rho)
-    return TokenMemory(_z(form, *each) @ part, _v(form, *each) @ part)
+    return TokenMemory(mode_gain(form, *each) @ part, mode_speed(form, *each) @ part)
 
 
 @dataclass(frozen=True)
@@ -332,6 +332,10 @@ class SymmetricTokens:
     def rho(self) -> FloatArray:
         return np.asarray(self.squares[self.n :].sum())
 
+    def push_modes(self, k: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """`modes` for the push of the drive: D′ on distinct tokens, −D′(1 − ρ)/ρ on common ones."""
+        return self.modes(k, self.squares * np.append(np.ones(self.n), np.full(self.more, 1 - 1 / self.rho)))
+
     def modes(self, k: FloatArray, push: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Of dv/du = ε s (push − u f² (v − v̄)), s = 1 for distinct tokens and K for common ones.
 
@@ -352,8 +356,10 @@ def _read(
     return to_arrays(u=u, eta_y=eta_y, eta_z=eta_z, n_classes=k, vocab_size=m, overlap=rho, f=f)
 
 
-def _v(form: Form, u: FloatArray, kappa: FloatArray, k: FloatArray, m: FloatArray, rho: FloatArray) -> FloatArray:
-    """κ ∫₀ᵘ D′(x) e^{−κ(u² − x²)/2} dx; all arguments of one shape."""
+def mode_speed(
+    form: Form, u: FloatArray, kappa: FloatArray, k: FloatArray, m: FloatArray, rho: FloatArray
+) -> FloatArray:
+    """The speed v = κ ∫₀ᵘ D′(x) e^{−κ(u² − x²)/2} dx of a mode of stiffness κ; all arguments of one shape."""
     if check_choice("form", form, FORMS) == "exact":
         return kappa * _integral(lambda x, u, kappa: np.exp(-kappa / 2 * (u - x) * (u + x)), u, kappa, k, m, rho, form)
     value = np.empty(u.shape)
@@ -363,10 +369,22 @@ def _v(form: Form, u: FloatArray, kappa: FloatArray, k: FloatArray, m: FloatArra
     return kappa * (k - 1) * rho / m * value
 
 
-def _z(form: Form, u: FloatArray, kappa: FloatArray, k: FloatArray, m: FloatArray, rho: FloatArray) -> FloatArray:
+def mode_gain(
+    form: Form, u: FloatArray, kappa: FloatArray, k: FloatArray, m: FloatArray, rho: FloatArray
+) -> FloatArray:
     """∫₀ᵘ v = ∫₀ᵘ D′(x) W(x) dx, W = κ ∫ₓᵘ e^{−κ(y² − x²)/2} dy the lasting effect of a push at x."""
     check_choice("form", form, FORMS)
     return _integral(_lasting, u, kappa, k, m, rho, form)
+
+
+def mode_stiffness_slope(u: FloatArray, kappa: FloatArray, k: FloatArray, m: FloatArray, rho: FloatArray) -> FloatArray:
+    """κ ∂z/∂κ of a mode at fixed u: κ∂W/∂κ = ½[W(1 + κx²) − κx + κu e^{−κ(u² − x²)/2}]; leading order."""
+
+    def kernel(x: FloatArray, u: FloatArray, kappa: FloatArray) -> FloatArray:
+        end = kappa * u * np.exp(-kappa / 2 * (u - x) * (u + x))
+        return np.asarray((_lasting(x, u, kappa) * (1 + kappa * x**2) - kappa * x + end) / 2)
+
+    return _integral(kernel, u, kappa, k, m, rho, "leading")
 
 
 def _lasting(x: FloatArray, u: FloatArray, kappa: FloatArray) -> FloatArray:
