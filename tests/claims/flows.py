@@ -81,6 +81,13 @@ def chain(weak: float, strong: float) -> SequenceClasses:
     return SequenceClasses(p / p.sum(1, keepdims=True), query=[20] * 3, next_token=[21, 22, 23])
 
 
+def counterexample() -> SequenceClasses:
+    """Every assumption is met, and the distinct tokens of the second class fall."""
+    p = np.zeros((2, 3000))
+    p[0, :4], p[1, [0, 4, 5]] = [0.126, 0.112, 0.386, 0.376], [0.5, 0.357, 0.143]
+    return SequenceClasses(p, query=[10, 10], next_token=[11, 12])
+
+
 def tokens(*rows: list[int]) -> SequenceClasses:
     p = [[1 / len(row)] * len(row) for row in rows]
     k = len(rows)

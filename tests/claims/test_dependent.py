@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from flows import evolve, flow, snap
+from flows import counterexample, evolve, flow, snap
 
 import scansnap as ss
 from scansnap import SequenceClasses
@@ -23,12 +23,6 @@ from scansnap.measure.comparison import sure_signs
 
 STATEMENTS = {statement.name: statement for statement in statements()}
 IMPLIED = [(name, premise) for name, one in STATEMENTS.items() for premise in one.implied_by]
-
-
-def counterexample() -> SequenceClasses:
-    p = np.zeros((2, 3000))
-    p[0, :4], p[1, [0, 4, 5]] = [0.126, 0.112, 0.386, 0.376], [0.5, 0.357, 0.143]
-    return SequenceClasses(p, query=[10, 10], next_token=[11, 12])
 
 
 def some_classes(seed: int) -> SequenceClasses:

@@ -83,7 +83,8 @@ def test_an_unfinished_run_is_outside():
 )
 def test_flows_outside_the_theory(options, message):
     data = ss.flow(SMALL, **{"eta_y": 1.0, "eta_z": 0.1, "t": [0, 1, 10], **options})
-    assert {claim.reason for claim in verify(data=data)} == {message}
+    speaks = {"scan-order"} if "z0" in options else set()  # the one that accepts a start of attention
+    assert {claim.reason for claim in verify(data=data) if claim.name not in speaks} == {message}
 
 
 def test_a_trajectory_of_others_is_refused_in_words():

@@ -15,24 +15,33 @@ from scansnap.checks import InputError, check_choice
 from scansnap.claims.claim import Claim, Statement
 from scansnap.claims.evidence import Evidence
 from scansnap.claims.lemmas import conservation, lemma1, lemma2, lemma3, lemma4
-from scansnap.claims.ours import drift, drive, exact_law, late, memory, response
+from scansnap.claims.ours import drift, drive, exact_law, late, memory, response, scan
 from scansnap.claims.theorems import theorem1, theorem2, theorem3, theorem4
+from scansnap.theory.applicability import GIVEN_LOGITS
 
 CheckFunction = Callable[[Evidence], Claim | Sequence[Claim]]
 
 
 @dataclass(frozen=True)
 class Check:
-    """A named check function and its statements; those of a user's own function are unknown before it runs."""
+    """A named check function and its statements; those of a user's own function are unknown before it runs.
+
+    ``accepts`` is the one reason for being outside the theory (`scansnap.theory.applicability`) under which it speaks.
+    """
 
     name: str
     function: CheckFunction
     statements: tuple[Statement, ...] = ()
     by_default: bool = True  # whether `verify` runs it unless checks are named
+    accepts: str = ""
+
+    def excludes(self, reason: str) -> bool:
+        """Whether its statements do not apply to a run that is outside the theory for this reason."""
+        return bool(reason and self.statements and reason != self.accepts)
 
     def judge(self, evidence: Evidence) -> list[Claim]:
         """The claims on this evidence. Built-in statements do not apply to a run outside the theory."""
-        if evidence.why_not_applicable and self.statements:
+        if self.excludes(evidence.why_not_applicable):
             return self.not_applicable(evidence.why_not_applicable)
         result = self.function(evidence)
         claims = [result] if isinstance(result, Claim) else result
@@ -62,6 +71,7 @@ BUILT_IN = {
         Check("memory", memory.check, memory.STATEMENTS),
         Check("response", response.check, response.STATEMENTS),
         Check("exact-law", exact_law.check, exact_law.STATEMENTS),
+        Check("scan", scan.check, scan.STATEMENTS, accepts=GIVEN_LOGITS),
         Check("late", late.check, late.STATEMENTS),
         Check("finite-drift", drift.check, drift.STATEMENTS),
     )

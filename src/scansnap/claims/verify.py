@@ -104,7 +104,8 @@ def verify(
         own.need_one_class_per_next_token("verify")
         run = check_integer("run", run, most=data.sizes.get("run", 1) - 1)
         reason = reason_outside_theory(data, run)
-        if reason and all(check.statements for check in selected):  # such data need not have what evidence needs
+        usable = {"z", "attention"} <= set(data)  # data outside the theory need not have what evidence needs
+        if reason and all(check.excludes(reason) or (check.statements and not usable) for check in selected):
             claims = tuple(claim for check in selected for claim in check.not_applicable(reason))
             return Report(f"{own}: {reason}", claims)
         evidence = from_trajectory(data, own, run)

@@ -1,7 +1,7 @@
 """Closed forms for given rates, classes and vocabulary: what the paper predicts, and what holds in its place.
 
 The paper's: closed_form, expansions, token_growth. Ours (``docs/theory.md``), for one query and equal overlaps: frozen,
-drive, memory, crossover, late, momentum; for any classes: class_drive, drift. Numbers in, numbers out.
+drive, memory, crossover, late, momentum; for any classes: class_drive, fates, drift. Numbers in, numbers out.
 
 Every function broadcasts over its arguments and returns a float when all of them are scalars. t counts
 batch-size-1 steps; s = t/K is the number of visits of one class.
@@ -13,6 +13,7 @@ from scansnap.theory.crossover import crossover, crossover_tokens, decoder_slope
 from scansnap.theory.drift import SampledFlow, drift_tokens, fall_below, sampling_push
 from scansnap.theory.drive import (
     beta,
+    beta_rate,
     drive,
     drive_rate,
     growth_drive,
@@ -20,6 +21,7 @@ from scansnap.theory.drive import (
     growth_drive_late,
 )
 from scansnap.theory.expansions import gamma_early, gamma_late, growth_early, growth_late, snap_delta, t_scan, t_snap
+from scansnap.theory.fates import held_speed, held_speed_one_common, memory_by_token, token_push
 from scansnap.theory.frozen import FrozenDecoder, frozen_decoder
 from scansnap.theory.late import late_exponent, late_overlap
 from scansnap.theory.memory import (
@@ -40,6 +42,7 @@ __all__ = [
     "SampledFlow",
     "TokenMemory",
     "beta",
+    "beta_rate",
     "chi",
     "class_drive",
     "crossover",
@@ -62,8 +65,11 @@ __all__ = [
     "growth_late",
     "h",
     "h_recursion",
+    "held_speed",
+    "held_speed_one_common",
     "late_exponent",
     "late_overlap",
+    "memory_by_token",
     "memory_early",
     "memory_gain",
     "memory_late",
@@ -77,6 +83,7 @@ __all__ = [
     "snap_delta",
     "t_scan",
     "t_snap",
+    "token_push",
     "u",
     "u_star",
 ]

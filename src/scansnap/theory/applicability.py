@@ -15,6 +15,7 @@ from typing import Any
 
 SMALLEST_RATE = 1e-12  # below it the closed forms do not apply
 RATE_IS_ZERO = "a rate is 0"
+GIVEN_LOGITS = "the flow does not start from Z = 0"
 
 
 def why_not_applicable(
@@ -63,16 +64,17 @@ def why_flow_not_applicable(attrs: Mapping[str, Any]) -> str:
     """The same for a T → ∞ flow, by its attributes (those of older files say less: they are of the paper's model).
 
     Theorem 1 asks only for Y(0) = 0. But its assumptions on the overlap are checked at Z = 0,
-    and Theorem 4 begins there.
+    and Theorem 4 begins there. A start with other logits comes late, so that a claim that accepts one knows that the
+    rest is the paper's.
     """
     return _first(
         {
             "the norm is not l2": attrs.get("norm", "l2") != "l2",
             "there is a residual connection": attrs.get("residual", "none") != "none",
-            "the flow does not start from Z = 0": attrs["z0"] != "zero",
             "the flow does not start from Y = 0": attrs.get("y0", "zero") != "zero",
             "there is weight decay": max(attrs.get(f"weight_decay_{name}", 0.0) for name in "yz") > 0,
             "the flow ended before its last time": attrs.get("stopped") in ("interrupted", "non-finite"),
+            GIVEN_LOGITS: attrs["z0"] != "zero",
             RATE_IS_ZERO: min(float(attrs["eta_y"]), float(attrs["eta_z"])) < SMALLEST_RATE,
         }
     )

@@ -70,6 +70,41 @@ def beta(
     return to_result((u_ * np.exp(rho * u_) + u_ * _mean_growth(rho * u_)) / m + 0 * k)
 
 
+def beta_rate(
+    u: ArrayLike, *, n_classes: ArrayLike, vocab_size: ArrayLike, overlap: ArrayLike, form: Form = "leading"
+) -> Result:
+    """The derivative of `beta` by u. Leading order: [2e^{ρu} + ρu e^{ρu} − 1]/M.
+
+    Parameters
+    ----------
+    u
+        Logit gap, M h.
+    n_classes
+        Number of classes K.
+    vocab_size
+        Number of tokens M.
+    overlap
+        Cosine ρ between the f_n of two classes.
+    form
+        ``leading`` order in 1/M, or ``exact``.
+
+    Returns
+    -------
+    float or numpy.ndarray
+        A float where every argument is a number.
+
+    Examples
+    --------
+    >>> round(float(beta_rate(2.0, n_classes=10, vocab_size=50, overlap=0.3)), 4)
+    0.0748
+    """
+    u_, k, m, rho = to_arrays(u=u, n_classes=n_classes, vocab_size=vocab_size, overlap=overlap)
+    if check_choice("form", form, FORMS) == "exact":
+        return to_result(SymmetricFamily(k, m, rho).at(u_).beta_rate)
+    growth = np.exp(rho * u_)
+    return to_result((growth + np.expm1(rho * u_) + rho * u_ * growth) / m + 0 * k)
+
+
 def drive(
     u: ArrayLike, *, n_classes: ArrayLike, vocab_size: ArrayLike, overlap: ArrayLike, form: Form = "leading"
 ) -> Result:
@@ -134,11 +169,9 @@ def drive_rate(
     >>> round(float(drive_rate(2.0, n_classes=10, vocab_size=50, overlap=0.3)), 4)
     0.2018
     """
-    u_, k, m, rho = to_arrays(u=u, n_classes=n_classes, vocab_size=vocab_size, overlap=overlap)
-    if check_choice("form", form, FORMS) == "exact":
-        return to_result((k - 1) * rho * SymmetricFamily(k, m, rho).at(u_).beta_rate)
-    growth = np.exp(rho * u_)
-    return to_result((k - 1) * rho / m * (growth + np.expm1(rho * u_) + rho * u_ * growth))
+    k, rho = to_arrays(n_classes=n_classes, overlap=overlap)
+    rate = np.asarray(beta_rate(u, n_classes=k, vocab_size=vocab_size, overlap=rho, form=form))
+    return to_result((k - 1) * rho * rate)
 
 
 def growth_drive(
