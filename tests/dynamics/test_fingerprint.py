@@ -148,6 +148,9 @@ def test_every_setting_changes_the_fingerprint() -> None:
         other = settings({"steps": 8, "record": [0, 8], name: value})
         others.append(run_fingerprint(what(CLASSES), runs, other, engine="fused", device="cpu"))
         assert name in describe_difference(fingerprint, others[-1]), name
+    single = settings({"steps": 8, "record": [0, 8], "batch_size": 1, "context": "inf"})
+    others += [run_fingerprint(what(CLASSES), runs, one, engine="fused", device="cpu")
+               for one in (single, replace(single, update="modified"))]  # fmt: skip
     p_class = np.nextafter(CLASSES.p_class, [1, 0])
     nearly = ss.SequenceClasses(CLASSES.p_context, CLASSES.query, CLASSES.next_token, p_class)
     others.append(run_fingerprint(what(nearly), runs, plan, engine="fused", device="cpu"))

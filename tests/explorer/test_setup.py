@@ -45,7 +45,8 @@ def test_controls_match_what_the_code_takes():
     assert {row["name"] for row in class_presets()} == set(CLASSES)
     assert all(row["explain"].endswith(".") for row in class_presets())
     known = {*run_settings(), *run_fields()}
-    assert {c.name for c in CONTROLS} == known - {"record", "variables", "ratio", "weight_decay_y", "weight_decay_z"}
+    not_shown = {"record", "variables", "ratio", "update", "weight_decay_y", "weight_decay_z"}
+    assert {c.name for c in CONTROLS} == known - not_shown
     for control in (*CONTROLS, *PRESET_CONTROLS.values()):
         assert control.explain.endswith(".")
         assert len(control.explain) <= 110

@@ -23,6 +23,7 @@ class SimulateOptions(RunOptions, total=False):
     batch_size: int | None
     context: float | Literal["inf"]
     sampling: Literal["counts", "tokens"]
+    update: Literal["gradient", "modified"]
     optimizer: OptimizerLike
     record: str | int | Iterable[int]
     variables: str | Sequence[str] | None

@@ -18,6 +18,7 @@ import numpy as np
 from scansnap.checks import InputError, check_integer, check_keys, digits
 from scansnap.dynamics.norms import NORMS
 from scansnap.dynamics.optimizers import Optimizer
+from scansnap.dynamics.update import UPDATES
 from scansnap.results.variables import SIMULATED, USUAL
 from scansnap.settings import Page, SettingSpec, check_fields, parse_numbers, setting, settings_of
 
@@ -120,6 +121,9 @@ class Settings:
     sampling: str = setting(
         "counts", "Draw counts at once, or spell out token sequences: same law, other draws.",
         choices=("counts", "tokens"))  # fmt: skip
+    update: str = setting(
+        "gradient", "How Y moves: along the gradient, or modified as in the paper's proof (Eq. 26, frozen attention).",
+        choices=UPDATES, page=None)  # fmt: skip
     model: ModelConfig = field(default_factory=ModelConfig)
     optimizer_y: Optimizer = field(default_factory=Optimizer)
     optimizer_z: Optimizer = field(default_factory=Optimizer)
@@ -134,6 +138,8 @@ class Settings:
         object.__setattr__(self, "record", record_steps(self.record, self.steps))
         if self.batch_size is None and not math.isinf(self.context):
             raise InputError("batch_size", None, "a whole number when context is finite (None needs context=inf)")
+        if self.update == "modified":
+            self._check_modified()
         if self.model.position_bias is not None and math.isinf(self.context):
             raise InputError("context", self.context, "finite when there is a position_bias")
         if self.model.position_bias is not None:
@@ -143,6 +149,18 @@ class Settings:
             if not (np.isfinite(weights).all() and weights.max() > 1e-30):
                 allowed = f"small enough that e^bias stays an ordinary number at context {self.context:g}"
                 raise InputError("position_bias", self.model.position_bias, allowed)
+
+    def _check_modified(self) -> None:
+        """Refuse what the paper's proof excludes: it makes plain steps of batch size 1 with constant f_n."""
+        rule = self.optimizer_y
+        for field_, value, required, is_met in (
+            ("batch_size", self.batch_size, "1", self.batch_size == 1),
+            ("context", self.context, "inf", math.isinf(self.context)),
+            ("optimizer", rule.name, "sgd for Y", rule.name == "sgd"),
+            ("clip", rule.clip, "None for Y", rule.clip is None),
+        ):
+            if not is_met:
+                raise InputError(field_, value, f"{required} with update='modified'")
 
     @property
     def optimizers(self) -> dict[str, Optimizer]:

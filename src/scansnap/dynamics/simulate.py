@@ -174,7 +174,8 @@ def simulate(
 
 
 def _refuse_with_module(given: dict[str, Any]) -> None:
-    for name in ("model", "engine", "sampling", *(name for name in settings_of(ModelConfig) if name != "init")):
+    of_model = (name for name in settings_of(ModelConfig) if name != "init")
+    for name in ("model", "engine", "sampling", "update", *of_model):
         if given.get(name) is not None:
             raise InputError.conflict(name, "it has no effect on a module; leave it out", given[name])
 

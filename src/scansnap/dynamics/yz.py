@@ -20,6 +20,7 @@ from torch import Tensor
 from scansnap.dynamics import norms
 from scansnap.dynamics.engines.layout import TableLayout
 from scansnap.dynamics.settings import ModelConfig
+from scansnap.dynamics.update import decoder_input
 
 
 class CountBatch(NamedTuple):
@@ -89,12 +90,17 @@ def forward(y: Tensor, z: Tensor, batch: CountBatch, tables: Tables, model: Mode
         e_m = tables.slot_query[batch.cls]  # (R, B, S)
         inner = norms.apply(model.norm, c) if model.residual == "normed" else c
         f = norms.apply(model.norm, inner + e_m)
-    logits = _to_rows(f, batch, tables, y.shape[1]) @ y  # (R, B, J)
+    logits = to_rows(f, batch, tables, y.shape[1]) @ y  # (R, B, J)
     return Forward(heads, c, inner, f, torch.log_softmax(logits + tables.multiplicity.log(), dim=-1))
 
 
-def gradients(y: Tensor, z: Tensor, batch: CountBatch, tables: Tables, model: ModelConfig) -> Gradients:
-    """Lemma 1, and its analogues for the other norms, the residual and several heads."""
+def gradients(
+    y: Tensor, z: Tensor, batch: CountBatch, tables: Tables, model: ModelConfig, update: str = "gradient"
+) -> Gradients:
+    """Lemma 1, and its analogues for the other norms, the residual and several heads.
+
+    With ``update="modified"`` dy is that of Eq. 26; the batch is then the K classes in their order.
+    """
     heads, c, inner, f, log_alpha = forward(y, z, batch, tables, model)
     n = tables.target[batch.cls][..., None]  # (R, B, 1) column of the next token
     loss = -(batch.weight * log_alpha.gather(-1, n)[..., 0]).sum(-1)  # (R,)
@@ -102,8 +108,8 @@ def gradients(y: Tensor, z: Tensor, batch: CountBatch, tables: Tables, model: Mo
     r = -log_alpha.exp().scatter(-1, n, 0.0)
     r = r.scatter(-1, n, -r.sum(-1, keepdim=True))  # (R, B, J)  e_n − α, with 1 − α_n as the sum of the others
     r = r * batch.weight[..., None]
-    f_rows = _to_rows(f, batch, tables, y.shape[1])  # (R, B, L)
-    dy = f_rows.mT @ (r / tables.multiplicity)  # dY = f (e_n − α)ᵀ
+    f_rows = to_rows(f, batch, tables, y.shape[1])  # (R, B, L)
+    dy = decoder_input(f_rows, update).mT @ (r / tables.multiplicity)  # dY = f (e_n − α)ᵀ
 
     g = (r @ y.mT).gather(-1, tables.slot_row[batch.cls])  # (R, B, S)   Y (e_n − α)
     if model.residual == "none":
@@ -117,7 +123,7 @@ def gradients(y: Tensor, z: Tensor, batch: CountBatch, tables: Tables, model: Mo
     return Gradients(loss, dy, _to_z(dlogit, z, batch, tables))
 
 
-def _to_rows(f: Tensor, batch: CountBatch, tables: Tables, n_rows: int) -> Tensor:
+def to_rows(f: Tensor, batch: CountBatch, tables: Tables, n_rows: int) -> Tensor:
     """f by rows of Y instead of slots of its class, (R, B, L)."""
     rows = torch.zeros(*f.shape[:-1], n_rows, dtype=f.dtype, device=f.device)
     return rows.scatter_add_(-1, tables.slot_row[batch.cls], f)  # padded slots add 0

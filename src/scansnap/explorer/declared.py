@@ -12,11 +12,10 @@ from scansnap.claims.assumptions import check_assumptions
 from scansnap.classes import PRESETS as CLASS_PRESETS
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.optimizers import Optimizer
-from scansnap.dynamics.settings import run_settings
 from scansnap.explorer.controls import CONTROLS, Control, class_presets, class_settings
 from scansnap.explorer.limits import LIMITS
 from scansnap.explorer.presets import DEFAULT, PRESETS
-from scansnap.runs import run_fields
+from scansnap.explorer.setup import file_keys
 from scansnap.settings import settings_of
 from scansnap.theory.applicability import SMALLEST_RATE
 
@@ -32,7 +31,7 @@ def declared() -> dict[str, Any]:
         "controls": [setting(control) for control in CONTROLS],
         "optimizer": [setting(Control.of(spec)) for name, spec in settings_of(Optimizer).items()
                       if name != "optimizer"],
-        "file_keys": sorted({*run_fields(), *run_settings()}),
+        "file_keys": file_keys(),
         "class_presets": [{**preset, "settings": [setting(spec) for spec in class_settings()[preset["name"]].values()]}
                           for preset in class_presets()],
         "tables": {name: table(make()) for name, make in CLASS_PRESETS.items() if not settings_of(make)},

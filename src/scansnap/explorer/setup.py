@@ -135,7 +135,7 @@ def _toml_tables(text: Any) -> tuple[dict[str, Any], dict[str, Any], str]:
     for name, value in (("run", run), ("classes", table.get("classes"))):
         if not isinstance(value, dict):
             raise InputError(name, value, f"a table: [{name}]")
-    check_keys("[run]", run, (*run_fields(), *run_settings()))
+    check_keys("[run]", run, file_keys())
     lists = {k: values_of(run_fields()[k], v) for k, v in run.items() if k in run_fields() and isinstance(v, list)}
     n_runs = math.prod(len(values) for values in lists.values())
     first = ", ".join(f"{name} = {values[0]:g}" for name, values in lists.items())
@@ -151,6 +151,11 @@ def _toml_tables(text: Any) -> tuple[dict[str, Any], dict[str, Any], str]:
             "eta_z", run.get("eta_z", 1.0), least=0
         )
     return table["classes"], run, note
+
+
+def file_keys() -> list[str]:
+    """The keys of a run file that the page reads; it has no frozen attention and so no modified update."""
+    return sorted({*run_fields(), *run_settings()} - {"update"})
 
 
 def _bars(bars: Any) -> dict[str, Any]:

@@ -1,7 +1,9 @@
 """Closed forms for given rates, classes and vocabulary: what the paper predicts, and what holds in its place.
 
-The paper's: closed_form, expansions, token_growth. Ours (``docs/theory.md``), for one query and equal overlaps: frozen,
-drive, memory, crossover, late, momentum; for any classes: class_drive, fates, drift. Numbers in, numbers out.
+The paper's: closed_form, expansions, token_growth, and modified (its proof).
+
+Ours (``docs/theory.md``), for one query and equal overlaps: frozen, drive, memory, crossover, late, momentum; for any
+classes: class_drive, fates, drift. Numbers in, numbers out.
 
 Every function broadcasts over its arguments and returns a float when all of them are scalars. t counts
 batch-size-1 steps; s = t/K is the number of visits of one class.
@@ -33,12 +35,21 @@ from scansnap.theory.memory import (
     memory_tokens,
     u_star,
 )
+from scansnap.theory.modified import (
+    ModifiedDecoder,
+    modified_decoder,
+    overlap_complement,
+    step_lead,
+    visits_at,
+    visits_to_error,
+)
 from scansnap.theory.momentum import momentum_gap, momentum_growth, momentum_lag
 from scansnap.theory.token_growth import chi, growth, relative_gain
 
 __all__ = [
     "ClassDrive",
     "FrozenDecoder",
+    "ModifiedDecoder",
     "SampledFlow",
     "TokenMemory",
     "beta",
@@ -75,15 +86,20 @@ __all__ = [
     "memory_late",
     "memory_speed",
     "memory_tokens",
+    "modified_decoder",
     "momentum_gap",
     "momentum_growth",
     "momentum_lag",
+    "overlap_complement",
     "relative_gain",
     "sampling_push",
     "snap_delta",
+    "step_lead",
     "t_scan",
     "t_snap",
     "token_push",
     "u",
     "u_star",
+    "visits_at",
+    "visits_to_error",
 ]

@@ -35,6 +35,7 @@ def why_not_applicable(
     optimizers = [settings[name] for name in ("optimizer_y", "optimizer_z")]
     reasons = {
         "the optimiser is not SGD": any(o["name"] != "sgd" for o in optimizers),
+        "Y follows the modified update": settings.get("update", "gradient") != "gradient",
         "gradients are clipped": any(o["clip"] is not None for o in optimizers),
         "the rates follow a schedule": any(o["schedule"] != "constant" for o in optimizers),
         "there is weight decay": weight_decay > 0,
@@ -72,6 +73,7 @@ def why_flow_not_applicable(attrs: Mapping[str, Any]) -> str:
             "the norm is not l2": attrs.get("norm", "l2") != "l2",
             "there is a residual connection": attrs.get("residual", "none") != "none",
             "the flow does not start from Y = 0": attrs.get("y0", "zero") != "zero",
+            "Y follows the modified update": attrs.get("update", "gradient") != "gradient",
             "there is weight decay": max(attrs.get(f"weight_decay_{name}", 0.0) for name in "yz") > 0,
             "the flow ended before its last time": attrs.get("stopped") in ("interrupted", "non-finite"),
             GIVEN_LOGITS: attrs["z0"] != "zero",

@@ -29,6 +29,7 @@ _RULES: dict[str, dict[str, float]] = {
     "p_query": {"above": 0, "most": 1},
     "f_dominant": {"above": 0, "most": 1},
     "delta": {"least": 0},
+    "epsilon": {"above": 0},
     "r0": {"above": -1},
     "chi": {"above": 0},
     "u": {"least": 0, "most": 700},  # e^u is a double

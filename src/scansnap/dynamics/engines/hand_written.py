@@ -72,6 +72,7 @@ class Engine:
             "there are several heads": model.heads != 1,
             "the optimiser is not plain SGD or momentum": any(o.name != "sgd" or o.clip for o in optimizers),
             "there is weight decay": self.runs.decays,
+            "the decoder's update is modified": self.settings.update != "gradient",
         }
         found = next((reason for reason, applies in reasons.items() if applies), None)
         if found is None and self.device.type == "cuda":
@@ -117,7 +118,8 @@ class Engine:
 
     def step(self, state: State, batch: yz.CountBatch, rates: RunRates, step: int | Tensor) -> State:
         """One update of some of the runs."""
-        grad = yz.gradients(state.tables["y"], state.tables["z"], batch, self.tables, self.settings.model)
+        grad = yz.gradients(state.tables["y"], state.tables["z"], batch, self.tables, self.settings.model,
+                            self.settings.update)  # fmt: skip
         return one_step(state, {"y": grad.dy, "z": grad.dz}, rates, step, self.settings.optimizers,
                         limits=self.limits, multiplicity=self.multiplicity)  # fmt: skip
 

@@ -18,6 +18,7 @@ from scansnap.dynamics.engines.hand_written import Engine
 from scansnap.dynamics.engines.layout import make_layout
 from scansnap.dynamics.settings import Settings
 from scansnap.dynamics.state import State, start
+from scansnap.dynamics.update import check_frozen, check_update
 from scansnap.measure.entropy import masked_entropy
 from scansnap.results.trajectory import identity, labels
 from scansnap.results.variables import SIMULATED, VARIABLES, add_labels
@@ -92,6 +93,7 @@ class YZTrainer:
     ) -> None:
         self.classes, self.runs, self.settings, self.device = classes, runs, settings, device
         layout = make_layout(classes, settings.model, decays=runs.decays)
+        check_frozen(runs.eta_z, settings.update)
         self.engine = Engine(layout, settings, runs, device, engine)
         self.batches = Batches(layout, settings, np.unique(runs.seed), device)
         self._measurement = YZMeasurement(classes, self.engine, self.batches)
@@ -113,7 +115,12 @@ class YZTrainer:
         return len(self.runs) * samples * layout.slots.shape[1] * len(layout.columns) * 2 / _FLOATS_PER_SECOND
 
     def start(self) -> State:
-        return start(self.engine.layout, self.settings, self.runs.seed, self.device)
+        state = start(self.engine.layout, self.settings, self.runs.seed, self.device)
+        if self.settings.update != "gradient":
+            y, tables, batch = state.tables["y"], self.engine.tables, self.batches.expected(len(self.runs))
+            f = yz.forward(y, state.tables["z"], batch, tables, self.settings.model).f
+            check_update(yz.to_rows(f, batch, tables, y.shape[1]), self.settings.update)
+        return state
 
     def advance(self, state: State, stop: int) -> State:
         return self.engine.advance(state, self.batches.take(state.step, stop))

@@ -3,8 +3,8 @@
     Ẏ   = η_Y Σ_n p_n f_n (e_n − α_n)ᵀ
     ż_m = η_Z Σ_{n ∈ ψ⁻¹(m)} p_n (diag(c_n) − c_n c_nᵀ) (∂f_n/∂c_n)ᵀ Y (e_n − α_n)
 
-less η_Y λ_Y Y and η_Z λ_Z z with weight decay; T → ∞ and in expectation over the classes, with c_n ∝ P(·|n) e^{z_m},
-α_n = softmax(Yᵀ f_n) and, for the query m = ψ(n),
+less η_Y λ_Y Y and η_Z λ_Z z with weight decay; with the modified update (update.py) dual vectors replace the f_n of Ẏ.
+T → ∞ and in expectation over the classes, with c_n ∝ P(·|n) e^{z_m}, α_n = softmax(Yᵀ f_n) and, for the query m = ψ(n),
 
     f_n = norm(c_n),   norm(norm(c_n) + e_m) (residual "normed")   or   norm(c_n + e_m) (residual "plain")
 
@@ -29,6 +29,7 @@ from scansnap.dynamics import norms
 from scansnap.dynamics.flow.integrators import FloatArray, Stacked
 from scansnap.dynamics.flow.state import FlowPoint, all_outputs, entropy, gap, loss, own_outputs
 from scansnap.dynamics.settings import ModelConfig
+from scansnap.dynamics.update import check_update, decoder_input
 
 
 def error(logits: Tensor, n_rest: int, first: int = 0) -> Tensor:
@@ -57,6 +58,7 @@ class DenseFlow:
         device: torch.device,
         y0: FloatArray | None = None,
         decay: tuple[float, float] = (0.0, 0.0),
+        update: str = "gradient",
     ) -> None:
         """``z0`` is the initial z by query and token, (Q, M), ``y0`` that of Y by token and output, (M, M); None: 0.
 
@@ -69,6 +71,7 @@ class DenseFlow:
 
         self.classes, self.model, self.eta_y, self.eta_z = classes, model, eta_y, eta_z
         self.decay_y, self.decay_z = decay
+        self.update = update
         self.n_rest = m - k  # outputs that are never a next token
         distinct, e_m = np.zeros((k, m), dtype=bool), np.zeros((k, m))
         for n in range(k):
@@ -118,7 +121,8 @@ class DenseFlow:
 
     def check_start(self) -> None:
         """Refuse a start at which the norm is 0/0, or would be but for rounding: f must not hang on last digits."""
-        c = self.point(np.zeros(0)).attention
+        start = self.point(np.zeros(0))
+        c = start.attention
         last_digits = 4 * torch.finfo(c.dtype).eps * torch.ones_like(c)
         last_digits[:, 1::2] *= -1
         f, rounded = self.f_of(c)[-1], self.f_of(c * (1 + last_digits))[-1]
@@ -129,13 +133,14 @@ class DenseFlow:
             if self.model.norm == "layernorm":
                 allowed += f", as its attention is the same on all {c.shape[1]} tokens"
             raise InputError("norm", self.model.norm, allowed)
+        check_update(start.f, self.update)
 
     # --- what the integrator asks for ------------------------------------------------------------------------
 
     def rates(self, stage: int, weights: FloatArray) -> None:
         at = self.point(weights)
         at.r[:, -1] /= max(self.n_rest, 1)  # from the sum over the other outputs to each of them
-        self.y.rate[stage] = (self.eta_y * self.p_class * at.f).mT @ at.r
+        self.y.rate[stage] = (self.eta_y * self.p_class * decoder_input(at.f, self.update)).mT @ at.r
         if self.decay_y:
             self.y.rate[stage] -= self.eta_y * self.decay_y * self.y.at(weights)
         self.z.rate[stage] = at.z_rate

@@ -26,6 +26,7 @@ from scansnap.dynamics.flow.events import Event, EventTracker, event_times, stat
 from scansnap.dynamics.flow.integrators import N_STAGES, FloatArray, NonFinite, Span, dop853, radau, threads_for
 from scansnap.dynamics.flow.state import FlowField, FlowRecorder, FlowState, check_memory
 from scansnap.dynamics.settings import ModelConfig
+from scansnap.dynamics.update import UPDATES, check_frozen
 from scansnap.interrupt import DelayedInterrupt, Interrupted
 from scansnap.progress import Progress, report_share
 from scansnap.results.trajectory import identity
@@ -49,6 +50,7 @@ def flow(
     y0: ArrayLike | None = None,
     weight_decay_y: float = 0.0,
     weight_decay_z: float = 0.0,
+    update: str = "gradient",
     device: str = "auto",
     events: Sequence[Event] = (),
     variables: Sequence[str] = USUAL,
@@ -80,6 +82,9 @@ def flow(
     weight_decay_y, weight_decay_z
         λ in Ẏ = η_Y(… − λ Y), ż = η_Z(… − λ z). Such flows are stiff: only small ones are possible, by implicit steps
         whose error is relative to each entry.
+    update
+        "gradient", or "modified": Ẏ = η_Y Σ p_n (f_n − F E′e_n)(e_n − α_n)ᵀ, the dynamics of the paper's proof
+        (Eq. 26), for ``eta_z=0``.
     device
         cpu, cuda, or auto: CUDA where it is available and the problem is large.
     events
@@ -120,6 +125,7 @@ def flow(
     for name in wanted:
         check_choice("variables", name, FLOWING)
     check_choice("field", field, FIELDS)
+    check_frozen(eta_z, check_choice("update", update, UPDATES))
     classes.need_one_class_per_next_token("the flow")
     z_start, y_start = _z_start(z0, classes), None if y0 is None else _y_start(y0, classes)
     trackers = [EventTracker(event, classes) for event in events]
@@ -128,8 +134,10 @@ def flow(
     first_step = 0.01 / ((eta_y or eta_z) * classes.p_class.max())
     system: FlowField
     steps: Iterator[Span]
-    if model != ModelConfig() or field == "dense" or y_start is not None or stiff or momentum:
-        dense, where, n_entries = _dense_field(classes, model, eta_y, eta_z, z_start, device, y_start, decay, momentum)
+    if model != ModelConfig() or field == "dense" or y_start is not None or stiff or momentum or update != "gradient":
+        dense, where, n_entries = _dense_field(
+            classes, model, eta_y, eta_z, z_start, device, y_start, decay, update, momentum
+        )
         system, steps = dense, (radau if stiff else dop853)(dense, times[-1], first_step, rtol, atol)
     else:
         system, where, n_entries = _compact_field(classes, eta_y, eta_z, z_start, device)
@@ -143,7 +151,7 @@ def flow(
     settings = {"eta_y": eta_y, "eta_z": eta_z, "momentum": momentum, "norm": norm, "residual": residual,
                 "rtol": rtol, "atol": atol, "method": "radau" if stiff else "dop853", "field": system.name,
                 "device": str(where), "z0": "zero" if z0 is None else "given", "y0": "zero" if y0 is None else "given",
-                "weight_decay_y": decay[0], "weight_decay_z": decay[1], "n_steps": n_steps,
+                "weight_decay_y": decay[0], "weight_decay_z": decay[1], "update": update, "n_steps": n_steps,
                 "n_classes": classes.n_classes, "vocab_size": classes.vocab_size}  # fmt: skip
     dataset = recorder.dataset(settings | {"stopped": stopped, **identity(classes)})
     if trackers:
@@ -182,6 +190,7 @@ def _dense_field(
     device: str,
     y0: FloatArray | None,
     decay: tuple[float, float],
+    update: str,
     momentum: float,
 ) -> tuple[DenseFlow, torch.device, int]:
     """The dense field, for all settings, its device and the number of entries of Y."""
@@ -189,7 +198,7 @@ def _dense_field(
     size = 8 * (N_STAGES + 1) * (n_entries + z0.size) * (2 if momentum else 1)
     check_memory("the size of the flow", size, "fewer classes or tokens, or the l2 norm without residual")
     where = _pick_device(device, n_entries)
-    settings = classes, model, eta_y, eta_z, z0, where, y0, decay
+    settings = classes, model, eta_y, eta_z, z0, where, y0, decay, update
     system = HeavyBallFlow(momentum, *settings) if momentum else DenseFlow(*settings)
     system.check_start()
     return system, where, n_entries
