@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import gc
 import math
+import os
 import signal
 import sys
 from collections import Counter
@@ -29,8 +30,11 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: BLAS threads of several processes only wait
+
 import pytest
 import torch
+import typer
 
 from chromium import browser  # noqa: F401  (a fixture of all tests of pages)
 from refusals import Field, Names, assert_refusal
@@ -46,6 +50,17 @@ if find_spec("hypothesis") is not None:  # the tests on a GPU do without it
     settings.register_profile("ci", derandomize=True, **_STEADY)
     settings.register_profile("fuzz", max_examples=500, print_blob=True, **_STEADY)
     settings.load_profile("ci")  # --hypothesis-profile comes later and wins
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Keep the modules of all tests, half a million objects, out of every later garbage collection."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -85,12 +100,22 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.fixture(scope="session")
+def command_tree() -> Callable[..., Any]:
+    """The commands with their options; to build them takes longer than most commands that are refused."""
+    return typer.main.get_command(cli.commands())
+
+
 @pytest.fixture
 def scansnap(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    command_tree: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> Callable[..., tuple[int, str, str]]:
     """The command line in this process and an empty folder; returns (exit code, stdout, stderr)."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli, "commands", lambda: command_tree)
 
     def call(*words: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["scansnap", *map(str, words)])
@@ -106,27 +131,22 @@ def scansnap(
 
 @pytest.fixture
 def refuses(
-    scansnap: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+    scansnap: Callable[..., tuple[int, str, str]], command_tree: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., tuple[str, InputError]]:
     """Bad input on the command line: exit code 2, no stdout, one line on stderr; returns (stderr, the error)."""
-    commands, caught = cli.commands, list[InputError]()
+    caught = list[InputError]()
 
-    def recording() -> Callable[..., Any]:
-        app = commands()
-
-        def run(**options: Any) -> Any:
-            try:
-                return app(**options)
-            except InputError as error:
-                caught.append(error)
-                raise
-
-        return run
+    def recording(**options: Any) -> Any:
+        try:
+            return command_tree(**options)
+        except InputError as error:
+            caught.append(error)
+            raise
 
     def call(field: Field, *words: object, value: Any = ANY, names: Names = ()) -> tuple[str, InputError]:
         caught.clear()
         with monkeypatch.context() as patch:
-            patch.setattr(cli, "commands", recording)
+            patch.setattr(cli, "commands", lambda: recording)
             code, out, err = scansnap(*words)
         assert (code, out) == (2, ""), err
         [line] = [line for line in err.splitlines() if not line.startswith(("Corpus(", "Note: "))]
