@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import json
+import re
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from refusals import refused
+from scansnap import load
 from scansnap.probe import measurement
 from scansnap.probe.capture import watch_attention
 from scansnap.probe.probe import Probe, schedule
@@ -110,7 +114,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def test_numbers_in_memory_are_waited_for_when_they_are_needed(asked: list[str]) -> None:
+def test_numbers_in_memory_are_waited_for_when_they_are_needed(
+    asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measurement.AttentionCollector, "is_on_gpu", True)
     probe = Probe(Language(), torch.zeros(B, T, dtype=torch.long))
     probe.measure(0)
     assert not asked
@@ -134,12 +141,12 @@ def test_numbers_that_do_not_arrive_are_said(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(measurement, "start_transfer", lambda tensors: lost)
     probe = Probe(Language(), torch.zeros(B, T, dtype=torch.long))
-    probe.measure(7)
     with pytest.warns(UserWarning, match="the probe could not measure at step 7 .*device lost"):
-        assert probe.dataset().sizes["step"] == 0
+        probe.measure(7)
+    assert probe.dataset().sizes["step"] == 0
 
 
-def test_the_loss_is_what_was_told_or_else_the_models_own() -> None:
+def test_training_loss_and_batch_loss_are_two_variables() -> None:
     def forward(model: nn.Module, ids: Tensor) -> dict[str, Tensor]:
         return {"logits": model(ids), "loss": torch.tensor(2.5)}
 
@@ -149,10 +156,64 @@ def test_the_loss_is_what_was_told_or_else_the_models_own() -> None:
     probe.measure(1, told)
     told += 1  # a running mean that goes on
     probe.measure(2, 0.5)
-    assert probe.dataset().loss.values.tolist() == [2.5, 1.5, 0.5]
+    assert probe.dataset().batch_loss.values.tolist() == [2.5, 2.5, 2.5]
+    assert probe.dataset().train_loss.values[1:].tolist() == [1.5, 0.5]
+    assert np.isnan(probe.dataset().train_loss.values[0])
     plain = Probe(Language(), ids)
     plain.measure(0)
-    assert np.isnan(plain.dataset().loss.values).all()
+    assert np.isnan(plain.dataset()[["batch_loss", "train_loss"]].to_array()).all()
+
+
+def test_nan_is_recorded_with_the_step_since_when(tmp_path: Path) -> None:
+    """A warning when it begins, and no value of an earlier measurement after it."""
+    torch.manual_seed(0)
+    model, ids = Language(), torch.randint(M, (B, T))
+    weights = model.encode.layers[1].self_attn.in_proj_weight, model.out.weight
+    healthy = [weight.detach().clone() for weight in weights]
+    probe = Probe(model, ids, every=1, out=tmp_path / "probe.zarr")
+    probe.step(0, 2.0)
+    with torch.no_grad():
+        for weight in weights:
+            weight[0, 0] = torch.nan  # a query weight of the first head, and one of the output
+    for step in (1, 2):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            probe.step(step, torch.inf if step == 2 else 1.0)
+        since = ["since step 1: attention, output"] if step == 1 else ["since step 2: train_loss"]
+        assert [str(warning.message)[-len(since[0]) :] for warning in caught] == since
+    data = load(tmp_path / "probe.zarr")
+    assert json.loads(data.attrs["nonfinite_since"]) == {"attention": 1, "output": 1, "train_loss": 2}
+    assert (data.n_nonfinite.values > 0).tolist() == [[[False] * 2] * 2, *[[[False] * 2, [True, False]]] * 2]
+    assert np.isfinite(data.entropy.values).tolist() == [[[True] * 2] * 2, *[[[True] * 2, [False, True]]] * 2]
+    probe.report(tmp_path / "probe.html")
+    text = (tmp_path / "probe.html").read_text()
+    assert re.search(r"NaN or infinite values in attention since step 1, in output since step 1", text)
+    with torch.no_grad():
+        for weight, values in zip(weights, healthy, strict=True):
+            weight.copy_(values)
+    probe.step(3, 1.0)
+    assert "nonfinite_since" not in probe.dataset().attrs, "the control"
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("way", ["sdpa", "softmax", "mask"])
+def test_logits_that_are_not_finite_are_not_taken_for_masked_ones(way: str, value: float) -> None:
+    class Attention(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            mask = torch.zeros(T, T).masked_fill(torch.ones(T, T).triu(1).bool(), -torch.inf)
+            mask[0] = -torch.inf  # a masked row is no error
+            if way == "mask":
+                return nn.functional.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None], mask)
+            if way == "sdpa":
+                return nn.functional.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None], is_causal=True)
+            return (x @ x.mT + mask).softmax(-1) @ x
+
+    x = torch.ones(B, T, 4)
+    x[1, 5, 2] = value
+    probe = Probe(nn.Sequential(Attention()), x, queries=None)
+    with pytest.warns(UserWarning, match="since step 0: attention, output"):
+        probe.measure(0)
+    assert probe.dataset().n_nonfinite.values.tolist() == [[[T - 1 if way == "softmax" else T - 5]]]  # NaN − ∞ is NaN
 
 
 @pytest.mark.parametrize("collecting", [True, False])

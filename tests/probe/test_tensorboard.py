@@ -83,12 +83,12 @@ def test_written_again_it_takes_the_place_of_its_own_files_only(probe: Probe, tm
 def test_what_is_not_finite_is_left_out(probe: Probe) -> None:
     data = probe.dataset().copy(deep=True)
     data["entropy_rel"].values[1, 0, 2] = np.inf
-    data["loss"].values[:] = [np.nan, 2.0, np.nan]
+    data["train_loss"].values[:] = [np.nan, 2.0, np.nan]
     found = scalars(data)
     assert "entropy_rel_by_head/layer0_head02" not in found[1]
     assert "entropy_rel_by_head/layer0_head02" in found[2]
     assert np.isfinite(found[1]["entropy_rel/layer0"])
-    assert {step: values.get("loss") for step, values in found.items()} == {0: None, 1: 2.0, 2: None}
+    assert {step: values.get("train_loss") for step, values in found.items()} == {0: None, 1: 2.0, 2: None}
 
 
 def test_bad_places_and_a_missing_package_are_said(

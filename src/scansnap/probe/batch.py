@@ -64,6 +64,22 @@ def model_loss(output: Any) -> Tensor | None:
     return loss.detach() if isinstance(loss, Tensor) and loss.numel() == 1 else None
 
 
+def is_output_finite(output: Any, padding: Tensor | None) -> Tensor | None:
+    """Whether the first tensor of an output has neither NaN nor +∞, without the positions that ``padding`` marks by 0.
+
+    −∞ is allowed: some models mask unused tokens by it.
+    """
+    tensors = (tensor for tensor in tensors_of(output) if tensor.is_floating_point() and tensor.ndim and tensor.numel())
+    values = next(tensors, None)
+    if values is None:
+        return None
+    values = values.detach()
+    if padding is not None and values.shape[:2] == padding.shape:
+        values = values.flatten(2).amax(-1) if values.ndim > 2 else values
+        values = values.masked_fill(padding.to(values.device) == 0, 0.0)
+    return values.amax() < torch.inf
+
+
 def tensors_of(batch: Any) -> list[Tensor]:
     """All tensors of the batch, in order."""
     if isinstance(batch, Tensor):

@@ -27,7 +27,10 @@ except ImportError:
 
 
 class ProbeCallback(TrainerCallback):
-    """Call a probe from a Hugging Face ``Trainer``, in the Trainer's precision; the loss is the last one it logged.
+    """Call a probe from a Hugging Face ``Trainer``, in the Trainer's precision, and at the last step in any case.
+
+    ``train_loss`` is the loss that the Trainer logged last before a step, its mean since the log before. After a resume
+    the Trainer begins a new mean, so that the curve is the same only if it also logs where it saves.
 
     Parameters
     ----------
@@ -42,7 +45,6 @@ class ProbeCallback(TrainerCallback):
 
     def __init__(self, probe: Probe) -> None:
         self.probe = probe
-        self.loss: float | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
         """Before the first update, or after resuming a checkpoint."""
@@ -50,15 +52,16 @@ class ProbeCallback(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
         """After an update; batches that only accumulate gradients do not count."""
-        self._step(args, state)
+        self._step(args, state, last=control.should_training_stop)
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **rest: Any) -> None:
-        """Remember the Trainer's mean loss since its last log."""
-        if logs is not None and "loss" in logs:
-            self.loss = float(logs["loss"])
+    def on_train_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+        """After the last update, if another callback has stopped the training."""
+        if not (args.load_best_model_at_end and state.best_model_checkpoint):  # then these are other weights
+            self._step(args, state, last=True)
 
-    def _step(self, args: Any, state: Any) -> None:
+    def _step(self, args: Any, state: Any, last: bool = False) -> None:
         """Accelerate autocasts in the model's forward, which a probe's ``forward`` may bypass."""
         dtype = torch.bfloat16 if args.bf16 else torch.float16
+        losses = [logs["loss"] for logs in state.log_history if "loss" in logs and logs["step"] < state.global_step]
         with torch.autocast(args.device.type, dtype, enabled=args.bf16 or args.fp16):
-            self.probe.step(state.global_step, loss=self.loss)
+            self.probe.step(state.global_step, losses[-1] if losses else None, last)

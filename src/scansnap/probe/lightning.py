@@ -30,7 +30,9 @@ except ImportError:
 
 
 class ProbeCallback(Callback):
-    """Call a probe from a Lightning ``Trainer``, in the Trainer's precision; the loss is that of the last batch.
+    """Call a probe from a Lightning ``Trainer``, in the Trainer's precision, and at the last step in any case.
+
+    ``train_loss`` is the loss of the last update, the mean over its accumulated batches.
 
     Parameters
     ----------
@@ -45,20 +47,31 @@ class ProbeCallback(Callback):
 
     def __init__(self, probe: Probe) -> None:
         self.probe = probe
-        self.last = -1  # step passed to the probe
+        self.updates, self.has_updated = 0, False
+        self.losses: list[Tensor] = []  # of the batches of the last update
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Before the first update, or after resuming a checkpoint."""
-        self._step(trainer, None)
+        self.updates, self.losses = trainer.global_step, []
+        self._step(trainer)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """After an update; batches that only accumulate gradients do not count."""
-        self._step(trainer, outputs.get("loss") if isinstance(outputs, Mapping) else outputs)
+        if self.has_updated:
+            self.losses, self.has_updated = [], False
+        loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+        if isinstance(loss, Tensor) and loss.numel() == 1:
+            self.losses.append(loss.detach() * trainer.accumulate_grad_batches)  # by which Lightning has divided it
+        if trainer.global_step != self.updates:
+            self.updates, self.has_updated = trainer.global_step, True
+            self._step(trainer)
 
-    def _step(self, trainer: Any, loss: Any) -> None:
-        step = trainer.global_step
-        if step == self.last or not self.probe.due(step):
-            return
-        self.last = step
-        with trainer.precision_plugin.forward_context():
-            self.probe.step(step, loss=float(loss) if isinstance(loss, Tensor) and loss.numel() == 1 else None)
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """After the last update, due or not."""
+        self._step(trainer, last=True)
+
+    def _step(self, trainer: Any, last: bool = False) -> None:
+        if last or self.probe.due(trainer.global_step):  # a loss on a GPU takes long to read
+            loss = sum(map(float, self.losses)) / len(self.losses) if self.losses else None
+            with trainer.precision_plugin.forward_context():
+                self.probe.step(trainer.global_step, loss, last)

@@ -66,6 +66,11 @@ class AttentionCollector:
     plans: dict[tuple[Any, ...], LayerPlan] = field(default_factory=dict)  # by shape, shared by all passes
     results: dict[LayerKey, tuple[AttentionLayer, AttentionSums, LayerPlan]] = field(default_factory=dict)
 
+    @property
+    def is_on_gpu(self) -> bool:
+        """Whether results arrive later."""
+        return any(plan.sampled.is_cuda for *_, plan in self.results.values())
+
     def __call__(self, call: AttentionCall) -> None:
         layer = AttentionLayer(call.path, call.number, call.kind, call.shape[1])
         kind = (call.shape, call.kind, call.device)
@@ -101,6 +106,7 @@ class AttentionCollector:
         tables = []
         for group in by_plan.values():
             table = sums_to_variables(torch.stack([self.results[key][1].sums for key in group]))
+            table["n_nonfinite"] = torch.stack([self.results[key][1].n_nonfinite for key in group]).sum(1)
             tables.append(table | self._sample_variables(group, last, first, fold or {}))
         wait = start_transfer([tensor for table in tables for tensor in table.values()])
         order = {key: i for i, key in enumerate(key for group in by_plan.values() for key in group)}
@@ -143,6 +149,7 @@ class ForwardPass:
 
     collector: AttentionCollector
     loss: Tensor | None  # of the model, if its batch has labels
+    is_finite: Tensor | None  # whether all values of the output are
     coverage: Coverage
 
 

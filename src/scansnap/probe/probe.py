@@ -16,19 +16,21 @@ from scansnap.checks import InputError, check_integer, digits
 from scansnap.probe.batch import (
     call_model,
     copy_batch,
+    is_output_finite,
     model_loss,
     padding_mask,
     require_single_device,
     to_model,
     token_ids,
 )
-from scansnap.probe.capture import AttentionCall, watch_attention
+from scansnap.probe.capture import AttentionCall, AttentionWatcher, watch_attention
 from scansnap.probe.capture.modules import Coverage
 from scansnap.probe.corpus import token_facts
 from scansnap.probe.distributed import broadcast_decision, is_main_process, is_sharded, unwrap_model
 from scansnap.probe.findings import add_findings
 from scansnap.probe.graph import RecordedPass, pass_dependencies, record_pass, why_not_recordable
 from scansnap.probe.measurement import AttentionCollector, ForwardPass, LayerPlan, Measurement
+from scansnap.probe.schema import PARTS
 from scansnap.probe.state import allow_nondeterminism, pause_garbage_collection, preserve_state
 from scansnap.probe.store import Measurements, describe_run, open_measurements
 
@@ -106,10 +108,10 @@ class Probe:
             schedule(every),
             None if queries is None else check_integer("queries", queries, least=1),
         )
-        self.tokens = token_ids(self.batch if tokens is None else tokens)
+        self.tokens, self.padding = token_ids(self.batch if tokens is None else tokens), padding_mask(self.batch)
         if self.tokens is None and corpus is not None:
             raise InputError("batch", "no token ids", "token ids or input_ids", "pass tokens= with the corpus")
-        self.facts = None if self.tokens is None else token_facts(corpus, self.tokens, padding_mask(self.batch))
+        self.facts = None if self.tokens is None else token_facts(corpus, self.tokens, self.padding)
         self.coverage: Coverage | None = None  # of the last measurement
         self.plans: dict[Any, LayerPlan] = {}  # what to measure, by the shape of an attention
         attrs = describe_run(self.model, self.batch, every, self.queries)
@@ -118,7 +120,7 @@ class Probe:
         self._recorded: RecordedPass | None = None
         self._dependencies: tuple[Any, ...] | None = None  # of the last pass that was not a replay
         self._measurements = Measurements(attrs, self.tokens, words)
-        self._pending: tuple[int, Any, Callable[[], Measurement]] | None = None  # step, loss, transfer
+        self._pending: tuple[int, dict[str, Any], Callable[[], Measurement]] | None = None  # step, scalars, transfer
         self._write_at_once = out is not None  # the file must not lag behind a checkpoint
         if out is not None and is_main_process():
             self._measurements = open_measurements(out, attrs, self.tokens, words, overwrite)
@@ -129,7 +131,7 @@ class Probe:
         self._finish_pending()
         return self._measurements
 
-    def step(self, step: int, loss: float | Tensor | None = None) -> None:
+    def step(self, step: int, loss: float | Tensor | None = None, last: bool = False) -> None:
         """Measure if this step is due.
 
         Parameters
@@ -137,10 +139,12 @@ class Probe:
         step : int
             The number of updates so far; 0 is before the first.
         loss : float or torch.Tensor, optional
-            The training loss. None takes the model's own loss on the batch, if it returns one.
+            The training loss, stored as ``train_loss``. The model's own loss on the batch is ``batch_loss``.
+        last : bool
+            Whether this is the last step of the training, which is measured whether due or not.
         """
         self._measurements.begin(step)
-        if self.due(step):
+        if last or self.due(step):
             new = step not in self.measurements.steps
             if broadcast_decision(new) if is_sharded(self.model) else new:
                 self.measure(step, loss)
@@ -166,9 +170,9 @@ class Probe:
             return
         before, self.coverage = self.coverage, result.coverage
         measurements.attrs["coverage"] = self.coverage.sentence()
-        loss = result.loss if loss is None else loss
-        self._pending = step, loss.detach().clone() if isinstance(loss, Tensor) else loss, transfer
-        if self._write_at_once:
+        scalars = {"batch_loss": result.loss, "train_loss": loss, "is_finite": result.is_finite}
+        self._pending = step, {name: copy_batch(value) for name, value in scalars.items()}, transfer
+        if self._write_at_once or not result.collector.is_on_gpu:
             self._finish_pending()
         if not self.coverage.complete and self.coverage != before:  # warn once
             warnings.warn(self.coverage.sentence(), stacklevel=2)
@@ -208,25 +212,36 @@ class Probe:
                     errors.append(error)
 
         with pause_garbage_collection(), preserve_state(self.model), watch_attention(self.model, collect) as watcher:
-            result = execute(
-                lambda: ForwardPass(collector, model_loss(self.forward(self.model, batch)), watcher.coverage())
-            )
+            result = execute(lambda: self._forward(batch, collector, watcher))
         if errors:
             raise errors[0]
         return result
+
+    def _forward(self, batch: Any, collector: AttentionCollector, watcher: AttentionWatcher) -> ForwardPass:
+        output = self.forward(self.model, batch)
+        return ForwardPass(collector, model_loss(output), is_output_finite(output, self.padding), watcher.coverage())
 
     def _finish_pending(self) -> None:
         """Store the pending measurement. A GPU trains on meanwhile, so this waits until the numbers are needed."""
         if self._pending is None:
             return
-        (step, loss, transfer), self._pending = self._pending, None
+        (step, scalars, transfer), self._pending = self._pending, None
         try:
-            new = transfer()
-            if loss is not None:
-                new.values["loss"] = [np.array(float(loss))]
+            new, before = transfer(), self._measurements.nonfinite_since()
+            known = {name: float(value) for name, value in scalars.items() if value is not None}
+            is_finite = {"attention": not any(layer.any() for layer in new.values["n_nonfinite"])} if new.layers else {}
+            is_finite |= {"output": bool(known["is_finite"])} if "is_finite" in known else {}
+            for name in known.keys() & {"batch_loss", "train_loss"}:
+                new.values[name], is_finite[name] = [np.array(known[name])], math.isfinite(known[name])
+            new.values["nonfinite"] = [np.array([1.0 - is_finite.get(part, math.nan) for part in PARTS])]
             self._measurements.add(step, new)
         except Exception as error:
             self._warn(step, error)
+            return
+        parts = self._measurements.nonfinite_since().keys() - before.keys()
+        if parts:
+            message = f"NaN or infinite values in the model since step {step}: {', '.join(sorted(parts))}"
+            warnings.warn(message, stacklevel=4)
 
     def _warn(self, step: int, error: Exception) -> None:
         message = f"the probe could not measure at step {step} ({type(error).__name__}: {error})"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 DECILES = 10
+PARTS = ("attention", "output", "batch_loss", "train_loss")  # what may be NaN or infinite
 AGAINST = ("idf", "pmi", "cooccurrence")  # measures of the keys that attention is rank-correlated with
 
 PER_HEAD = ("layer", "head")
@@ -51,7 +52,10 @@ OTHERS = {
     "moved": VariableSpec(PER_HEAD, "total variation since the last measurement"),
     "moved_fold": VariableSpec(PER_HEAD, "total variation since a measurement 1 to 1½ e-folds of steps earlier"),
     "moved_from_start": VariableSpec(PER_HEAD, "total variation since the first measurement"),
-    "loss": VariableSpec((), "loss of the batch, from the model or from step()"),
+    "n_nonfinite": VariableSpec(PER_HEAD, "queries with NaN or infinite attention, over all sequences"),
+    "batch_loss": VariableSpec((), "the model's own loss on the probe's batch"),
+    "train_loss": VariableSpec((), "training loss, as passed to step()"),
+    "nonfinite": VariableSpec(("part",), "1: NaN or infinite, 0: finite, NaN: not measured"),
 }
 
 VARIABLES = {

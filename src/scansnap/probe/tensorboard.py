@@ -1,6 +1,6 @@
 """Export a probe's measurements as TensorBoard scalars, per layer and per head.
 
-    loss
+    train_loss, batch_loss
     entropy_rel/layer03                     mean over the layer's heads
     entropy_rel_by_head/layer03_head05
 
@@ -49,9 +49,9 @@ def scalars(data: xr.Dataset) -> dict[int, dict[str, float]]:
     """Finite values by step and name."""
     steps = [int(step) for step in data["step"].values]
     result: dict[int, dict[str, float]] = {step: {} for step in steps}
-    if "loss" in data:
-        for step, value in zip(steps, data["loss"].values.tolist(), strict=True):
-            _put(result[step], "loss", value)
+    for name in {"batch_loss", "train_loss"} & set(data):
+        for step, value in zip(steps, data[name].values.tolist(), strict=True):
+            _put(result[step], name, value)
     for name in ("entropy_rel", "scan_index", "moved"):
         values = scan_index(data) if name == "scan_index" else values_of(data, name)
         if values is None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from scansnap.probe.schema import AGAINST, DECILES, VARIABLES
+from scansnap.probe.schema import AGAINST, DECILES, PARTS, VARIABLES
 
 UNIFORM = {"sink": 0.05, "self": 0.05, "previous": 0.05}  # what uniform attention gives in the records below
 
@@ -24,7 +24,7 @@ def recorded(steps: Any, *, heads: int = 1, layers: int = 1, sequences: int = 16
     """
     steps = np.asarray(steps)
     sizes = {"step": len(steps), "layer": layers, "head": heads, "sequence": sequences, "decile": DECILES,
-             "against": len(AGAINST)}  # fmt: skip
+             "against": len(AGAINST), "part": len(PARTS)}  # fmt: skip
     known: dict[str, Any] = {name.removesuffix("_uniform"): 0.0 for name in VARIABLES} | dict.fromkeys(VARIABLES, 0.0)
     known |= UNIFORM | {f"{name}_uniform": value for name, value in UNIFORM.items()}
     known |= {"n_queries": 100.0, "distinctness": 0.5, **values}

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from scansnap.probe.schema import AGAINST, DECILES, STATISTICS, VARIABLES
+from scansnap.probe.schema import AGAINST, DECILES, PARTS, STATISTICS, VARIABLES
 
 KINDS = ("scans and snaps", "snaps", "scans", "sink", "positional", "neither", "undecided", "snaps and sink")
 WORDS = ("Ġthe", "Ġof", "Ġand", "Ġin", "Ġriver", "Ġking", "dom", "Ġstation", "Ġ1912", ",", ".", "Ġwas", "Ġdiscovered",
@@ -50,7 +50,7 @@ def made(
     values["mass_by_decile"] = mass / mass.sum(-1, keepdims=True)
     values["uniform_by_decile"] = np.full((*shape, DECILES), 1 / DECILES)
     values["n_queries"] = np.full(shape, 64.0)
-    values["loss"] = 2.2 + 4.5 / (1 + np.exp((u - 0.4) * 9)) + 0.02 * rng.standard_normal(len(times))
+    values["train_loss"] = 2.2 + 4.5 / (1 + np.exp((u - 0.4) * 9)) + 0.02 * rng.standard_normal(len(times))
     if fewer is not None:
         for name, value in values.items():
             if {"layer", "head"} <= set(VARIABLES[name].dims):
@@ -83,7 +83,7 @@ def made(
 
 def _size(dim: str, shape: tuple[int, ...], sequences: int) -> int:
     return {"step": shape[0], "layer": shape[1], "head": shape[2], "sequence": sequences, "decile": DECILES,
-            "against": len(AGAINST)}[dim]  # fmt: skip
+            "against": len(AGAINST), "part": len(PARTS)}[dim]  # fmt: skip
 
 
 def _samples(rng: np.random.Generator, layers: int, heads: int, sequences: int, length: int) -> dict[str, Any]:

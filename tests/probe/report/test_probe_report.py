@@ -204,12 +204,12 @@ CASES = {
     "no corpus": (lambda: without(made(), "distinctness", "mass_by_decile", "uniform_by_decile", "scan_index",
                                   "rank_corr").assign(scan_low=np.nan, scan_high=np.nan),
                   "Heads whose attention moved furthest"),
-    "no loss": (lambda: without(made(), "loss"), "No loss was passed"),
+    "no loss": (lambda: without(made(), "train_loss"), "No loss was passed"),
     "one measurement": (lambda: made(steps=1), "1 measurement, step 0 "),
     "cross attention": (lambda: made(1, 3, cross=True), "the keys are of another sequence"),
     "no samples": (lambda: made().drop_vars(["tokens", "attention_first", "attention_last", "sampled_position"]),
                    "No sentence: "),
-    "only some variables": (lambda: made()[["entropy_rel", "loss"]], "24 heads over training"),
+    "only some variables": (lambda: made()[["entropy_rel", "train_loss"]], "24 heads over training"),
     "nothing measured": (lambda: xr.Dataset(coords={"step": np.array([], int)}), "No attention was measured"),
     "late": (lambda: made(last=3).isel(step=slice(1, None)), "3 measurements, step 1 to 3"),
 }  # fmt: skip
@@ -233,7 +233,7 @@ def test_a_layer_with_fewer_heads_has_fewer_cells() -> None:
 def test_values_that_are_not_finite_are_gaps() -> None:
     data = made(1, 1, steps=20)
     n = data.sizes["step"]
-    data["entropy_rel"].values[3], data["entropy_rel"].values[5], data["loss"].values[2] = np.nan, np.inf, -np.inf
+    data["entropy_rel"].values[3], data["entropy_rel"].values[5], data["train_loss"].values[2] = np.nan, np.inf, -np.inf
     read = Reader(page(data))
     line = read.data["quantities"][0]["lines"][0][0]
     assert [i for i in range(n) if line[i] is None] == [3, 5]

@@ -50,7 +50,8 @@ def fit(
         "save_strategy": "no", "disable_tqdm": True, "learning_rate": 1e-2, "dataloader_pin_memory": False, **options,
     })  # fmt: skip
     out = folder / "probe.zarr" if "save_steps" in options and look == "probe" else None
-    probe = Probe(model, {"input_ids": IDS}, every=1, forward=looks, out=out)
+    batch, forward = ({"input_ids": IDS}, looks) if out is None else ({"input_ids": IDS, "labels": IDS}, None)
+    probe = Probe(model, batch, every=1, forward=forward, out=out)
     callbacks = {None: [], "probe": [ProbeCallback(probe)], "naive": [Naive()]}[look]
     trainer = Trainer(model, args, train_dataset=data, callbacks=callbacks)
     trainer.train(resume_from_checkpoint=resume)
@@ -78,7 +79,7 @@ def test_weights_are_those_without_the_probe(make: Any, options: dict[str, Any],
     assert len(differing(plain, control)) > len(plain) / 2
     data = probe.dataset()
     assert data.step.values.tolist() == [0, 1, 2, 3]  # updates, not batches
-    assert data.loss.isnull().values.tolist() == [True, True, False, False]  # logged after the step ends
+    assert data.train_loss.isnull().values.tolist() == [True, True, False, False]  # logged after the step ends
     assert looks.autocast == (torch.bfloat16 if "bf16" in options else False)
 
 
@@ -106,6 +107,9 @@ def test_resumed_from_a_checkpoint(tmp_path: Path) -> None:
     assert differing(plain, resumed) == []
     record = second.dataset()
     assert record.step.values.tolist() == [0, 1, 2, 3, 4]
-    assert record.entropy.equals(whole.entropy)
+    for name in ("entropy", "batch_loss", "train_loss"):
+        assert record[name].equals(whole[name]), name
+    assert whole.batch_loss.notnull().all()
+    assert whole.train_loss.isnull().values.tolist() == [True, True, False, False, False]  # logged after the step ends
     kept = [path for path in (tmp_path / "probe").glob("checkpoint*/*.json") if "probe" in path.read_text().lower()]
     assert kept == []  # checkpoints know nothing of it

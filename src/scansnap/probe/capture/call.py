@@ -75,10 +75,13 @@ def visible_keys(added: Tensor) -> Tensor:
     """Which keys are not masked, from logits or from an additive mask (…, S).
 
     A weight of zero is no evidence: sharp attention gives it to visible keys. Masked logits are far below the others of
-    their row, or at the end of the range in a fully masked row.
+    their row, or at the end of the range in a fully masked row. In a row with NaN or +∞ all keys without a mask count,
+    so that the row is not mistaken for a masked one.
     """
     lowest = torch.finfo(added.dtype).min / 2
-    return added > (added.amax(-1, keepdim=True).to(at_least_float32(added)) - MASKED).clamp_min(lowest)
+    most = added.amax(-1, keepdim=True).to(at_least_float32(added))
+    threshold = torch.where(most < torch.inf, most - MASKED, -torch.inf).clamp_min(lowest)
+    return ~(added <= threshold)  # true for NaN
 
 
 def at_least_float32(tensor: Tensor) -> torch.dtype:

@@ -65,7 +65,7 @@ def from_softmax(p: Tensor, logits: Tensor | None, heads: int | None, sink: bool
 
     def rows(queries: Tensor) -> AttentionRows:
         some = weights[:, :, queries].to(at_least_float32(p))
-        visible = some > 0 if scores is None else visible_keys(scores[:, :, queries])
+        visible = ~(some <= 0) if scores is None else visible_keys(scores[:, :, queries])
         return AttentionRows(some[..., :n_keys], visible[..., :n_keys])
 
     return CapturedAttention(weights, (b, h, n_queries, n_keys), rows)

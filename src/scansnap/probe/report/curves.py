@@ -195,18 +195,17 @@ def path(places: Sequence[int], line: Sequence[int | None]) -> str:
 
 
 def loss_of(data: xr.Dataset, axis: LogStepAxis) -> dict[str, Any] | None:
-    """The curve of the loss; None without one."""
-    if "loss" not in data:
+    """The curve of the training loss, or else of the loss on the batch; None without one."""
+    losses = [data[name].values.astype(np.float64) for name in ("train_loss", "batch_loss") if name in data]
+    values = next((values for values in losses if np.isfinite(values).any()), None)
+    if values is None:
         return None
-    values = data["loss"].values.astype(np.float64)
     finite = values[np.isfinite(values)]
-    if not len(finite):
-        return None
     low, high = bounds(float(finite.min()), float(finite.max()), from_zero=False)
     shown = axis.shown()
     places = [axis.place(step) for step in axis.steps[shown]]
     line = path(places, heights(values[shown], low, high))
-    return {"path": line, "low": low, "high": high, "first": float(finite[0]), "last": float(finite[-1])}
+    return {"path": line, "low": low, "high": high, "first": float(finite[0]), "last": float(values[-1])}
 
 
 def short(number: float) -> str:

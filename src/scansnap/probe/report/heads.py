@@ -122,13 +122,11 @@ def _by_head(data: xr.Dataset, name: str) -> np.ndarray | None:
 
 
 def _first_and_last(values: np.ndarray | None) -> tuple[np.ndarray, np.ndarray] | None:
-    """The first and the last finite value of each head."""
+    """The first finite value of each head, and that of the last measurement."""
     if values is None or not len(values):
         return None
-    finite = np.isfinite(values)
-    n = len(values)
-    first, last = finite.argmax(0), n - 1 - finite[::-1].argmax(0)
-    return tuple(np.take_along_axis(values, at[None], 0)[0] for at in (first, last))
+    first = np.isfinite(values).argmax(0)
+    return np.take_along_axis(values, first[None], 0)[0], values[-1]
 
 
 def step_words(step: float) -> str:

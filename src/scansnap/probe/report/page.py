@@ -54,7 +54,8 @@ def page(data: xr.Dataset) -> str:
         ticks=axis.ticks(), axis=axis, curves=curves, fine=FINE,
         lines=_lines(curves[0], places) if curves else {}, uniform=curves[0].uniform if curves else [],
         examples=[(head, make_example(data, head)) for head in shown], by_scan=by_scan,
-        facts=_facts(data), steps=[int(step) for step in axis.steps],
+        facts=_facts(data), nonfinite=json.loads(data.attrs.get("nonfinite_since", "{}")),
+        steps=[int(step) for step in axis.steps],
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )  # fmt: skip
     return text.encode("utf-8", "replace").decode()  # half a surrogate pair has no bytes
@@ -138,7 +139,9 @@ def number(value: float, signed: bool = False) -> str:
 
 
 def figure(value: float) -> str:
-    """At most three digits, for axes."""
+    """At most three digits, for axes; a dash for what is not finite."""
+    if not math.isfinite(value):
+        return "–"
     return f"{value:.3g}".replace("-", "−")
 
 

@@ -64,6 +64,7 @@ class AttentionSums:
 
     sums: Tensor  # (K, B, H, 3)
     sample: AttentionRows  # rows of the sampled queries, (B, H, q, S)
+    n_nonfinite: Tensor  # (B, H) queries with NaN or infinite attention, which the sums do not count
 
     @property
     def value(self) -> Tensor:
@@ -122,7 +123,8 @@ def _by_torch(call: AttentionCall, plan: StatisticsPlan, parts: list[Tensor]) ->
     else:
         sample = call.rows(plan.queries[plan.sampled])
     p = torch.where(sample.p.isfinite(), sample.p, 0.0).float()
-    return AttentionSums(torch.stack(results).sum(0), AttentionRows(p, sample.visible))
+    sums, n_nonfinite = (torch.stack(part).sum(0) for part in zip(*results, strict=True))
+    return AttentionSums(sums, AttentionRows(p, sample.visible), n_nonfinite)
 
 
 def _kernel_takes(call: AttentionCall) -> bool:
@@ -143,16 +145,19 @@ def _by_kernel(call: AttentionCall, plan: StatisticsPlan, parts: list[Tensor]) -
     p = torch.empty(b, h, len(plan.sampled), s, device=call.device)
     visible = torch.empty(p.shape, dtype=torch.bool, device=call.device)
     keys, inputs, results, first = attention.Keys(*plan.keys), call.products, [], 0
+    n_nonfinite = torch.zeros(b, h, dtype=torch.long, device=call.device)
     for queries in parts:
         sample = attention.Sample(plan.slot[first : first + len(queries)], p, visible)
         first += len(queries)
         if inputs is None:
             rows = call.rows(queries)
             p_rows, seen = rows.p.float().contiguous(), rows.visible.expand(rows.p.shape)
+            n_nonfinite += (seen.any(-1) & ~p_rows.amax(-1).isfinite()).sum(-1)
             results.append(attention.row_sums(p_rows, queries, False, seen, keys, sample, made=True))
         else:
             logits = attention.logits(inputs.q, inputs.k, inputs.scale, queries)
+            n_nonfinite += (~(logits.amax(-1) < torch.inf)).sum(-1)  # masked keys count too
             mask = None if inputs.mask is None else inputs.mask.expand(call.shape)
             results.append(attention.row_sums(logits, queries, inputs.causal, mask, keys, sample, made=False))
     sums = results[0] if len(results) == 1 else torch.stack(results).sum(0)
-    return AttentionSums(sums, AttentionRows(p, visible))
+    return AttentionSums(sums, AttentionRows(p, visible), n_nonfinite)

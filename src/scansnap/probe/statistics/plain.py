@@ -62,13 +62,17 @@ class UniformValues:
         return cls(n_keys, _at(even, tables.queries), _on_patterns(even, tables.patterns), _by(even, tables.by_key))
 
 
-def sums(rows: AttentionRows, tables: KeyTables) -> Tensor:
-    """(K, B, H, 3): the sum over queries, that of uniform attention, and the number of queries."""
+def sums(rows: AttentionRows, tables: KeyTables) -> tuple[Tensor, Tensor]:
+    """(K, B, H, 3): the sum over queries, that of uniform attention, and the number of queries.
+
+    Also the number (B, H) of queries whose attention is not finite; the sums do not count them.
+    """
     p = rows.p
     uniform = tables.uniform(rows.visible[(None,) * (4 - rows.visible.ndim)], p.dtype)
     n_keys, most = uniform.n_keys, uniform.n_keys.log()
     entropy, top, needed, patterns = _of_rows(p, tables.patterns)
-    counts = (n_keys > 1) & entropy.isfinite()  # (B, H, Q)
+    has_choice, is_finite = n_keys > 1, entropy.isfinite()
+    counts = has_choice & is_finite  # (B, H, Q)
     lines = [
         (entropy, most, counts),
         (entropy / most.clamp_min(1e-9), torch.ones_like(most), counts),
@@ -91,8 +95,9 @@ def sums(rows: AttentionRows, tables: KeyTables) -> Tensor:
         lines += [(on[..., d], even[..., d], known) for d in range(DECILES)]
         mean, baseline = on[..., -2] / on[..., -1], even[..., -2] / even[..., -1]
         lines.append((mean, baseline, counts & (on[..., -1] > 0)))
-    return torch.stack([torch.stack([torch.where(c, v, 0).sum(-1), torch.where(c, u, 0).sum(-1), c.sum(-1)], -1)
-                        for v, u, c in lines])  # fmt: skip
+    table = torch.stack([torch.stack([torch.where(c, v, 0).sum(-1), torch.where(c, u, 0).sum(-1), c.sum(-1)], -1)
+                         for v, u, c in lines])  # fmt: skip
+    return table, (has_choice & ~is_finite).sum(-1)
 
 
 def _of_rows(p: Tensor, patterns: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:

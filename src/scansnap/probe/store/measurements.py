@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from scansnap.probe.batch import hash_batch
 from scansnap.probe.measurement import AttentionLayer, LayerKey, Measurement, Samples
-from scansnap.probe.schema import AGAINST, DECILES, VARIABLES
+from scansnap.probe.schema import AGAINST, DECILES, PARTS, VARIABLES
 from scansnap.probe.statistics.sampled import index_before_fold, needed_indices
 from scansnap.results.trajectory import PROBED, versions
 
@@ -54,7 +54,7 @@ class MeasurementLayout:
     def sizes(self) -> dict[str, int]:
         return {"layer": len(self.layers), "head": max((layer.heads for layer in self.layers), default=0),
                 "sequence": max((shape[0] for shape in self.shapes), default=0), "decile": DECILES,
-                "against": len(AGAINST)}  # fmt: skip
+                "against": len(AGAINST), "part": len(PARTS)}  # fmt: skip
 
     @property
     def block(self) -> tuple[int, ...] | None:
@@ -170,9 +170,23 @@ class Measurements:
         self.last = new.samples
         known = self.anchors | {len(self.steps) - 1: new.samples}
         self.anchors = {i: known[i] for i in needed_indices(self.steps) if i in known}
+        self.attrs.pop("nonfinite_since", None)
+        if since := self.nonfinite_since():
+            self.attrs["nonfinite_since"] = json.dumps(since)
         for name, shape in zip(layout.keys, layout.shapes, strict=True):
             if self.positions is None and shape == layout.block and name in new.positions:
                 self.positions = new.positions[name].cpu().numpy()
+
+    def nonfinite_since(self) -> dict[str, int]:
+        """The parts of the model that are NaN or infinite in the last measurement, with the step since when."""
+        since: dict[str, int] = {}
+        for i, part in enumerate(PARTS):
+            for step, row in zip(self.steps, self.rows, strict=True):
+                if row["nonfinite"][i] == 1:
+                    since.setdefault(part, step)
+                elif row["nonfinite"][i] == 0:
+                    since.pop(part, None)
+        return since
 
     def dataset(self) -> xr.Dataset:
         """All measurements by step, layer and head, with the samples of the first and the last."""
@@ -183,6 +197,7 @@ class Measurements:
         layers = self.layout.layers
         steps = np.array(self.steps, dtype=np.int64)
         coords = {"step": steps, "decile": np.arange(DECILES), "against": _object_array(AGAINST),
+                  "part": _object_array(PARTS),
                   "path": ("layer", _object_array([layer.path for layer in layers])),
                   "call": ("layer", [layer.number for layer in layers]),
                   "kind": ("layer", _object_array([layer.kind for layer in layers]))}  # fmt: skip

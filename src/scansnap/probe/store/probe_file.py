@@ -25,8 +25,9 @@ from torch import Tensor
 from scansnap.checks import InputError
 from scansnap.interrupt import DelayedInterrupt
 from scansnap.probe.measurement import Measurement, Samples
+from scansnap.probe.schema import PARTS
 from scansnap.probe.statistics.sampled import needed_indices
-from scansnap.probe.store.measurements import FIRST, LAST, MeasurementLayout, Measurements
+from scansnap.probe.store.measurements import FIRST, LAST, MeasurementLayout, Measurements, Row
 from scansnap.results import growing
 from scansnap.results.growing import Entry, GrowingDataset, Index, free_name, template_of
 from scansnap.results.trajectory import PROBED, versions
@@ -70,6 +71,7 @@ class MeasurementFile(Measurements):
         self.target, self.overwrite, self.has_begun = target, overwrite, False
         self.index: Index | None = None  # of the file that is continued
         self.replaces = False  # whether the next write replaces the whole file
+        self.replaced: tuple[int, Row] | None = None  # the earlier measurement of the step where this training begins
         self.valid = 0  # leading rows that are the same on disk and in memory
         self.written: bytes | None = None  # last known content of the index; None: no index
         self.template_layout: tuple[MeasurementLayout, bool] | None = (
@@ -149,6 +151,8 @@ class MeasurementFile(Measurements):
                 _FIELD, f"{self.target} {message}; pass overwrite=True to replace it", str(self.target)
             )
         self.has_begun, self.valid = True, n
+        if n < len(self.steps) and self.steps[n] == step:
+            self.replaced = step, self.rows[n]
         if self.index is None or n == 0:
             self.replaces = self.replaces or self.index is not None
             self.index, self.steps, self.rows, self.layout, self.positions = None, [], [], MeasurementLayout(), None
@@ -165,6 +169,10 @@ class MeasurementFile(Measurements):
     def add(self, step: int, new: Measurement) -> None:
         """Add a measurement in memory and on disk; after a failure the next one writes it too."""
         self.begin(step)
+        at, row = self.replaced or (None, {})
+        if step == at and "train_loss" not in new.values:  # a resumed training has no loss yet
+            new.values["train_loss"], i = [row["train_loss"]], PARTS.index("train_loss")
+            new.values["nonfinite"][0][i] = row["nonfinite"][i]
         super().add(step, new)
         if not self.layout.layers:
             return
