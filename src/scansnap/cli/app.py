@@ -14,7 +14,7 @@ import typer
 
 from scansnap import __version__
 from scansnap.checks import InputError
-from scansnap.cli import bench, dial, explorer, info, lecture, probe, reproduce, run, survey, sweep, verify
+from scansnap.cli import bench, dial, explorer, info, probe, reproduce, run, survey, sweep, verify
 from scansnap.cli.options import with_settings
 from scansnap.cli.text import evaluate, explain, predict, sample, token_specs, train
 from scansnap.dynamics.settings import run_settings
@@ -59,7 +59,7 @@ def commands() -> typer.Typer:
                 "explorer --deck my.toml",
                 "explorer --folder models --verify --no-open",
             ),
-            lecture.lecture: ("lecture paper --out lecture.html", "lecture my.toml --out talk.html --overwrite"),
+            explorer.lecture: ("lecture paper --out lecture.html", "lecture my.toml --out talk.html --overwrite"),
         },
         completion=True,
     )

@@ -1,4 +1,4 @@
-"""``scansnap explorer``: open the explorer in the browser, or write it as one file."""
+"""``scansnap explorer`` and ``lecture``: the explorer in the browser, or as one file, with slides or without."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import typer
 
 from scansnap.checks import InputError, check_integer
 from scansnap.cli.console import err, out
-from scansnap.cli.options import Overwrite
-from scansnap.cli.outputs import check_output, refuse_existing
+from scansnap.cli.options import Overwrite, check_output, default_output, refuse_existing
 from scansnap.storage import put
 
 if TYPE_CHECKING:
@@ -97,4 +96,31 @@ def _serve(extras: Extras, port: int, open_browser: bool) -> int:
         if open_browser:
             threading.Timer(0.3, webbrowser.open, (server.address,)).start()
         server.serve_forever()
+    return 0
+
+
+def lecture(
+    deck: Annotated[str, typer.Argument(help="A TOML file with a deck, or one of the decks paper, holds and adam.")],
+    target: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="Write this file: a name ending in .html. "
+            "[default: lecture.html; where that exists lecture-2.html, and so on]",
+        ),
+    ] = None,
+    overwrite: Overwrite = False,
+) -> int:
+    """Write a lecture as one HTML file. It runs in any browser and computes its runs itself."""
+    if target is None:
+        target = default_output(Path("lecture.html"), overwrite=overwrite)
+    check_output("--out", target, ".html")
+    from scansnap.explorer.build import explorer_html
+    from scansnap.explorer.lecture import load_deck
+
+    content = load_deck(deck)
+    refuse_existing("--out", target, overwrite)
+    put(target, explorer_html([content], lecture=True))
+    out.print(f"{content['title']}: {len(content['beat'])} beats", markup=False)
+    out.print(f"file {target} ({target.stat().st_size / 2**20:.1f} MiB)", markup=False)
     return 0

@@ -1,9 +1,11 @@
-"""Options that several commands share, and options derived from declared settings."""
+"""Options that several commands share, options derived from declared settings, and checks of output paths."""
 
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +14,7 @@ import typer
 from scansnap.checks import InputError
 from scansnap.classes import PRESETS, SequenceClasses
 from scansnap.settings import SettingSpec, parse_numbers
+from scansnap.storage import check_writable, is_stream
 
 File = Annotated[Path | None, typer.Argument(help="A TOML file with classes, or with [classes] and [run].")]
 Preset = Annotated[str | None, typer.Option(help=f"A preset of classes: {', '.join(PRESETS)}.")]
@@ -29,6 +32,8 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing r
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 DEFAULT_PRESET = "syn-small"
+PICTURES = (".png", ".pdf", ".svg")
+REPLACE, RESUME_OR_REPLACE = "--overwrite to replace it", "--resume to continue or --overwrite to replace it"
 _METAVAR = {"integer": "<int>", "float": "<float>"}
 
 
@@ -80,3 +85,37 @@ def _option(spec: SettingSpec) -> Any:
         return Annotated[bool | None, typer.Option(f"{name}/--no-{name[2:]}", help=help_text)]
     metavar = "<numbers>" if spec.per_run else _METAVAR.get(spec.kind, "<str>")
     return Annotated[str | None, typer.Option(name, help=help_text, metavar=metavar)]
+
+
+def check_output(option: str, path: Path, *endings: str, stream: bool = False) -> None:
+    """Refuse a path with another ending, or that cannot be written. A name ending in .zarr is a folder.
+
+    ``stream`` allows a device or a pipe.
+    """
+    if endings and path.suffix not in endings:
+        raise InputError(option, str(path), f"a name ending in {' or '.join(endings)}")
+    if not is_stream(path):
+        check_writable(option, path, folder=path.suffix == ".zarr" and ".zarr" in endings)
+    elif not stream:
+        raise InputError(option, str(path), "the name of a file, not a device or a pipe")
+
+
+def refuse_existing(option: str, path: Path, overwrite: bool, remedy: str = REPLACE) -> None:
+    """Refuse to replace a file. Commands call it after they have read everything that the user typed."""
+    if not overwrite and os.path.lexists(path) and not is_stream(path):
+        raise InputError.conflict(option, f"{path} exists; pass {remedy}", str(path))
+
+
+def default_output(first: Path, *beside: str, resume: bool = False, overwrite: bool = False) -> Path:
+    """The first free path of out/run.zarr, out/run-2.zarr, …; the last existing one to resume, the first to overwrite.
+
+    ``beside`` are endings of further files of the same name, such as ``.png``.
+    """
+    last = first
+    for n in count(1):
+        path = first if n == 1 else first.with_name(f"{first.stem}-{n}{first.suffix}")
+        files = (path, path.with_name(f"{path.name}.partial"), *(path.with_suffix(ending) for ending in beside))
+        if overwrite or not any(map(os.path.lexists, files)):
+            return last if resume and not overwrite else path
+        last = path
+    raise AssertionError("unreachable")

@@ -9,8 +9,7 @@ import typer
 
 from scansnap.checks import InputError
 from scansnap.cli.console import err, out, print_json, progress_bar
-from scansnap.cli.options import Device, Json, Overwrite
-from scansnap.cli.outputs import check_output, refuse_existing
+from scansnap.cli.options import Device, Json, Overwrite, check_output, refuse_existing
 
 
 def probe(

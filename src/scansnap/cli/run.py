@@ -12,8 +12,21 @@ from scansnap.checks import InputError, check_keys
 from scansnap.classes import SequenceClasses
 from scansnap.classes.toml import load_table
 from scansnap.cli.console import err, out, print_json, progress_bar
-from scansnap.cli.options import Device, File, Json, Overwrite, Preset, Resume, Set, find_classes, preset_settings
-from scansnap.cli.outputs import RESUME_OR_REPLACE, check_output, default_output, refuse_existing
+from scansnap.cli.options import (
+    RESUME_OR_REPLACE,
+    Device,
+    File,
+    Json,
+    Overwrite,
+    Preset,
+    Resume,
+    Set,
+    check_output,
+    default_output,
+    find_classes,
+    preset_settings,
+    refuse_existing,
+)
 from scansnap.dynamics.settings import run_settings
 from scansnap.interrupt import Interrupted
 from scansnap.runs import run_fields

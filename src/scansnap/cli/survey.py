@@ -11,8 +11,7 @@ import typer
 from rich.markup import escape
 
 from scansnap.cli.console import finite, json_text, new_table, out, progress_bar
-from scansnap.cli.options import Json, Overwrite
-from scansnap.cli.outputs import check_output, refuse_existing
+from scansnap.cli.options import Json, Overwrite, check_output, refuse_existing
 from scansnap.cli.verify import STYLE
 from scansnap.storage import put
 

@@ -12,8 +12,18 @@ from rich.markup import escape
 
 from scansnap.checks import InputError, check_float
 from scansnap.cli.console import duration, err, finite, json_text, new_table, out, progress_bar
-from scansnap.cli.options import Device, Overwrite, Preset, Set, find_classes, preset_settings
-from scansnap.cli.outputs import PICTURES, check_output, default_output, refuse_existing
+from scansnap.cli.options import (
+    PICTURES,
+    Device,
+    Overwrite,
+    Preset,
+    Set,
+    check_output,
+    default_output,
+    find_classes,
+    preset_settings,
+    refuse_existing,
+)
 from scansnap.interrupt import raise_during_imports
 from scansnap.storage import put
 

@@ -11,8 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from scansnap.cli.console import out, print_json
-from scansnap.cli.options import Device, Json, Overwrite
-from scansnap.cli.outputs import PICTURES, check_output, refuse_existing
+from scansnap.cli.options import PICTURES, Device, Json, Overwrite, check_output, refuse_existing
 from scansnap.cli.text import Model, opened
 
 

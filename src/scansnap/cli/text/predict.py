@@ -11,8 +11,17 @@ from rich.markup import escape
 
 from scansnap.checks import InputError, check_integer
 from scansnap.cli.console import err, new_table, out, print_json, progress_bar
-from scansnap.cli.options import Data, Device, Json, Overwrite, Resume
-from scansnap.cli.outputs import RESUME_OR_REPLACE, check_output, default_output, refuse_existing
+from scansnap.cli.options import (
+    RESUME_OR_REPLACE,
+    Data,
+    Device,
+    Json,
+    Overwrite,
+    Resume,
+    check_output,
+    default_output,
+    refuse_existing,
+)
 from scansnap.cli.text import token_settings
 from scansnap.cli.text.train import model_settings, read_corpus, training_settings, training_specs
 from scansnap.interrupt import Interrupted

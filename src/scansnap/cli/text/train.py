@@ -13,8 +13,17 @@ import typer
 
 from scansnap.checks import InputError, check_choice, check_float
 from scansnap.cli.console import err, out, print_json, progress_bar
-from scansnap.cli.options import Data, Device, Json, Overwrite, Resume
-from scansnap.cli.outputs import RESUME_OR_REPLACE, check_output, default_output, refuse_existing
+from scansnap.cli.options import (
+    RESUME_OR_REPLACE,
+    Data,
+    Device,
+    Json,
+    Overwrite,
+    Resume,
+    check_output,
+    default_output,
+    refuse_existing,
+)
 from scansnap.cli.text import token_settings
 from scansnap.interrupt import Interrupted
 from scansnap.settings import SettingSpec, settings_of

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import scansnap as ss
+
+with suppress(ImportError):
+    import setuptools  # noqa: F401  which replaces distutils, and must do so before a test imports it
 
 ROOT = Path(ss.__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
