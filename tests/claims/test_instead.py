@@ -93,7 +93,7 @@ def test_in_short_sequences_the_fates_are_those_of_the_drift() -> None:
     fall, fates = (s.judge(deviation=d, **judged) for s, d in ((theorem2.RISE, 1.0), (drift.FATES, 0.0)))
     found = add_alternatives([fall, fates], evidence)[0].alternative
     assert str(found) == "instead: finite-fates holds"
-    assert add_alternatives([fall], evidence)[0].alternative.claim.name == "memory", "of the flow it does not speak"
+    assert add_alternatives([fall], evidence)[0].alternative.claim.name == "late-fates", "of the flow it does not speak"
 
 
 def test_every_measured_statement_of_ours_is_counted_as_ours() -> None:

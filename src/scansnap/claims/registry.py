@@ -15,7 +15,7 @@ from scansnap.checks import InputError, check_choice
 from scansnap.claims.claim import Claim, Statement
 from scansnap.claims.evidence import Evidence
 from scansnap.claims.lemmas import conservation, lemma1, lemma2, lemma3, lemma4
-from scansnap.claims.ours import drift, drive, exact_law, late, memory, response, scan
+from scansnap.claims.ours import drift, drive, exact_law, fates, late, memory, response, scan
 from scansnap.claims.theorems import theorem1, theorem2, theorem3, theorem4
 from scansnap.theory.applicability import GIVEN_LOGITS
 
@@ -72,6 +72,8 @@ BUILT_IN = {
         Check("response", response.check, response.STATEMENTS),
         Check("exact-law", exact_law.check, exact_law.STATEMENTS),
         Check("scan", scan.check, scan.STATEMENTS, accepts=GIVEN_LOGITS),
+        Check("late-fates", fates.check, fates.STATEMENTS),
+        Check("residual", fates.check_residual, fates.RESIDUAL_STATEMENTS, by_default=False),
         Check("late", late.check, late.STATEMENTS),
         Check("finite-drift", drift.check, drift.STATEMENTS),
     )

@@ -18,7 +18,7 @@ import xarray as xr
 from scansnap.checks import InputError, check_choice, check_float, check_integer
 from scansnap.claims.claim import Alternative, Claim, Curve
 from scansnap.claims.evidence import Array, Evidence, from_flow, from_trajectory, reason_outside_theory
-from scansnap.claims.ours import memory, response
+from scansnap.claims.ours import fates, memory, response
 from scansnap.claims.ours.path import PredictedPath
 from scansnap.claims.registry import Check, CheckFunction, checks_by_claim, select_checks
 from scansnap.claims.report import Report
@@ -33,7 +33,7 @@ _Y_BYTES = 5e8  # memory for the recorded tables Y of an SGD run
 
 # The paths of attention that claims of ours predict.
 PATHS: dict[str, Callable[[Evidence], PredictedPath | None]] = {
-    "memory": memory.predict_path, "response": response.predict_path,
+    "memory": memory.predict_path, "response": response.predict_path, "late-fates": fates.predict_path,
 }  # fmt: skip
 
 

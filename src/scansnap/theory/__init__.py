@@ -23,7 +23,7 @@ from scansnap.theory.drive import (
     growth_drive_late,
 )
 from scansnap.theory.expansions import gamma_early, gamma_late, growth_early, growth_late, snap_delta, t_scan, t_snap
-from scansnap.theory.fates import held_speed, held_speed_one_common, memory_by_token, token_push
+from scansnap.theory.fates import held_speed, held_speed_one_common, memory_by_token, rise_time, token_push
 from scansnap.theory.frozen import FrozenDecoder, frozen_decoder
 from scansnap.theory.late import late_exponent, late_overlap
 from scansnap.theory.memory import (
@@ -92,6 +92,7 @@ __all__ = [
     "momentum_lag",
     "overlap_complement",
     "relative_gain",
+    "rise_time",
     "sampling_push",
     "snap_delta",
     "step_lead",

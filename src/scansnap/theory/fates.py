@@ -37,14 +37,15 @@ from scansnap.theory.arguments import FloatArray, to_arrays
 from scansnap.theory.drive import Form, beta, beta_rate
 from scansnap.theory.memory import TokenMemory
 
+_LARGEST_GAP, _GRID = 300.0, 4000  # of gaps; there the largest exponent has decided
 _ROUNDING = 1e-6  # of lengths; files and single precision have this many digits
 
 
 def token_push(
     u: ArrayLike, *, f: ArrayLike, vocab_size: float, query: ArrayLike | None = None, residual: bool = False,
     form: Form = "leading",
-) -> FloatArray:  # fmt: skip
-    """The push b on every token, by query: dz/du = (η_Z/η_Y) b while attention has hardly moved.
+) -> tuple[FloatArray, FloatArray]:  # fmt: skip
+    """The parts of the push b on every token, by query: dz/du = (η_Z/η_Y)(up − down) while attention has hardly moved.
 
     Parameters
     ----------
@@ -63,13 +64,14 @@ def token_push(
 
     Returns
     -------
-    numpy.ndarray
-        Shape (…, Q, L).
+    tuple of numpy.ndarray
+        ``up`` and ``down``, shape (…, Q, L) each. Only common tokens have a part that pushes down.
 
     Examples
     --------
     >>> f = np.sqrt([[0.2, 0.8, 0.0], [0.2, 0.0, 0.8]])  # the first token is common
-    >>> token_push(2.0, f=f, vocab_size=1000).round(5)
+    >>> up, down = token_push(2.0, f=f, vocab_size=1000)
+    >>> (up - down).round(5)
     array([[-0.0011 ,  0.00055,  0.00055]])
     """
     (u_,) = to_arrays(u=u)
@@ -77,7 +79,55 @@ def token_push(
     same = row[:, None] == row
     overlap = (_overlap(f_) + same) / 2 * (1 - np.eye(len(f_))) if residual else _overlap(f_)
     weight = beta(u_[..., None, None], n_classes=2, vocab_size=vocab_size, overlap=overlap, form=form)
-    return _push(np.asarray(weight), f_, row) / (2 if residual else 1)
+    up, down = _push(np.asarray(weight), f_, row)
+    return (up / 2, down / 2) if residual else (up, down)
+
+
+def rise_time(
+    *, eta_y: float, f: ArrayLike, vocab_size: float, query: ArrayLike | None = None, residual: bool = True
+) -> FloatArray:
+    """The time from which on every token is pushed up, by query: 0 from the start, ∞ never; in steps of batch size 1.
+
+    Parameters
+    ----------
+    eta_y
+        Learning rate of Y, the decoder.
+    f
+        f_n of every class over its tokens, rows of length 1, shape (K, L).
+    vocab_size
+        Number of tokens M.
+    query
+        Index of the query of each class, from 0 on, shape (K,); by default there is one query.
+    residual
+        Whether the output is LN(LN(c) + e_m). No query may be a context token.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (Q, L).
+
+    Examples
+    --------
+    >>> f = np.sqrt([[0.1, 0.2, 0.7, 0, 0, 0], [0.1, 0, 0, 0.9, 0, 0],  # token 1 is of one class in each of two queries
+    ...              [0.1, 0.2, 0, 0, 0.7, 0], [0.1, 0, 0, 0, 0, 0.9]])
+    >>> time = rise_time(eta_y=0.9, f=f, vocab_size=3000, query=[0, 0, 1, 1])
+    >>> time[0, :3].round(1)
+    array([ inf, 20.2,  0. ])
+    """
+    (m,), (rate,) = to_arrays(vocab_size=vocab_size), to_arrays(eta_y=eta_y)
+    u = np.geomspace(1e-3, _LARGEST_GAP, _GRID)
+    up, down = token_push(u, f=f, vocab_size=vocab_size, query=query, residual=residual)
+    with np.errstate(all="ignore"):  # tokens without any push, or without one down
+        lead = np.nan_to_num(np.log(up / down), nan=-np.inf)
+        below = lead <= 0
+        last = _GRID - 1 - np.argmax(below[::-1], axis=0)  # the last gap at which the token is not pushed up
+        after = np.minimum(last + 1, _GRID - 1)
+        first, second = (np.take_along_axis(lead, at[None], 0)[0] for at in (last, after))
+        share = np.nan_to_num(first / (first - second), posinf=0.0, neginf=0.0)
+    gap = u[last] * (u[after] / u[last]) ** share
+    visits = np.asarray(np.expm1(gap) + (m - 1) * gap) / (m * rate)
+    time = np.where(last == _GRID - 1, np.inf, len(np.asarray(f)) * visits)
+    return np.where(below.any(0), time, 0.0)
 
 
 def memory_by_token(
@@ -204,14 +254,16 @@ def held_speed_one_common(
 def _push_rate(u: FloatArray, f: FloatArray, m: FloatArray, form: Form) -> FloatArray:
     """(…, L) b′(u) of one query."""
     rate = beta_rate(u[..., None, None], n_classes=2, vocab_size=m, overlap=_overlap(f), form=form)
-    return _push(np.asarray(rate), f, np.zeros(len(f), dtype=int))[..., 0, :]
+    up, down = _push(np.asarray(rate), f, np.zeros(len(f), dtype=int))
+    return (up - down)[..., 0, :]
 
 
-def _push(weight: FloatArray, f: FloatArray, row: IntArray) -> FloatArray:
-    """(…, Q, L) Σ_{n of the query} Σ_n' weight_nn' f_n∘(ρ_nn' f_n − f_n')."""
+def _push(weight: FloatArray, f: FloatArray, row: IntArray) -> tuple[FloatArray, FloatArray]:
+    """(…, Q, L) Σ_{n of the query} Σ_n' weight_nn' f_n∘(ρ_nn' f_n − f_n'), its positive and its negative part."""
     weight = weight * (1 - np.eye(len(f)))
-    by_class = (weight * _overlap(f)).sum(-1)[..., None] * f**2 - f * (weight @ f)  # (…, K, L)
-    return np.asarray((np.arange(row.max() + 1)[:, None] == row).astype(np.float64) @ by_class)
+    up, down = (weight * _overlap(f)).sum(-1)[..., None] * f**2, f * (weight @ f)  # (…, K, L)
+    by_query = (np.arange(row.max() + 1)[:, None] == row).astype(np.float64)
+    return by_query @ up, by_query @ down
 
 
 def _stiffness(f: FloatArray) -> FloatArray:

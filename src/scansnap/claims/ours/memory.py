@@ -44,13 +44,17 @@ def predict_path(evidence: Evidence) -> PredictedPath | None:
     family = find_symmetry(evidence.classes)
     if isinstance(family, str):
         return None
-    t = evidence.t[(evidence.t > 0) & (evidence.t <= WINDOW_END * evidence.t_snap)]
-    if len(t) > _MOST_TIMES:
-        t = t[np.linspace(0, len(t) - 1, _MOST_TIMES).round().astype(int)]
+    t = thinned_times(evidence)
     z = np.zeros((len(t) + 1, len(family.f) + 1))
     if len(t):
         z[1:] = _logits(evidence, family, t)
     return make_path(evidence, np.append(0.0, t), family.to_tokens(z))
+
+
+def thinned_times(evidence: Evidence) -> Array:
+    """The recorded times after 0 and up to 10 t₀, at most 60 of them."""
+    t = evidence.t[(evidence.t > 0) & (evidence.t <= WINDOW_END * evidence.t_snap)]
+    return t if len(t) <= _MOST_TIMES else t[np.linspace(0, len(t) - 1, _MOST_TIMES).round().astype(int)]
 
 
 def _clock(evidence: Evidence, family: SymmetricClasses, t: Array) -> Array:
@@ -67,17 +71,16 @@ def _logits(evidence: Evidence, family: SymmetricClasses, t: Array) -> Array:
     ).z  # fmt: skip
 
 
-def assumptions(evidence: Evidence, family: SymmetricClasses, ours: PredictedPath) -> list[Assumption]:
-    """The neglected terms must be small at the end of the window (docs/theory.md)."""
-    k, m, rho = family.n_classes, family.vocab_size, family.overlap
-    end = float(_clock(evidence, family, ours.t[-1:])[0])
-    moved = abs(float(ours.z[-1, 0, family.common])) * (1 + rho * end)
-    terms = ((1 + rho * (k - 2)) / rho + k - 1) * float(np.exp(min(rho * end, 500.0))) / m
+def linear_assumptions(evidence: Evidence, overlap: float, gap: float, moved: float) -> list[Assumption]:
+    """The neglected terms must be small at the end of the window (docs/theory.md): ρ, u and the largest |z| there."""
+    k, m = evidence.classes.n_classes, evidence.classes.vocab_size
+    first = moved * (1 + overlap * gap)
+    terms = ((1 + overlap * (k - 2)) / overlap + k - 1) * float(np.exp(min(overlap * gap, 500.0))) / m
     return [
         *run_assumptions(evidence),
         Assumption(
             "first order", f"attention moves little: |z_c|(1 + ρu), as predicted, at most 1/{MUCH:g}",
-            moved, 1 / MUCH, moved <= 1 / MUCH, "its movement changes α and ρ by about this share",
+            first, 1 / MUCH, first <= 1 / MUCH, "its movement changes α and ρ by about this share",
         ),
         Assumption(
             "leading order in 1/M", f"(κ/ρ + K − 1)e^{{ρu}}/M at most 1/{MUCH:g}, κ = 1 + ρ(K − 2)",
@@ -95,7 +98,8 @@ def check(evidence: Evidence) -> Claim:
     times = judged_times(evidence, ours.t)
     if not len(times):
         return MEMORY.not_applicable(f"no time is recorded in {TRANSITION.describe(evidence)}")
-    assumed = assumptions(evidence, family, ours)
+    end = float(_clock(evidence, family, ours.t[-1:])[0])
+    assumed = linear_assumptions(evidence, family.overlap, end, abs(float(ours.z[-1, 0, family.common])))
     z = logits_by_seed(evidence, ours.t[1:])
     off = largest_deviation(evidence, z[:, times - 1], ours.z[times], ours.t[times])
     if off is None:

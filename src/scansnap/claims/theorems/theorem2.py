@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 OURS = ("memory", "response")  # claims of ours that may hold where one of these fails
 RISE = Statement("theorem-2a", "Theorem 2(a)", "every distinct token gains attention: ż_ml > 0",
-                 alternatives=("finite-fates", *OURS))  # fmt: skip
+                 alternatives=("finite-fates", "late-fates", *OURS))  # fmt: skip
 RISE_RATE = Statement(
     "theorem-2a-rate",
     "Theorem 2(a), Eq. 98",
@@ -184,7 +184,7 @@ def _signs(
         return statement.not_applicable(missing if evidence.z_rate is not None else _NO_GRADIENTS, assumptions)
     every = np.flatnonzero(evidence.t > 0)
     rate = sign * evidence.z_rate[every][:, rows, tokens]  # (n, p)
-    scale = _cancelling(evidence, every)[:, rows, tokens]
+    scale = cancelling(evidence, every)[:, rows, tokens]
     good = rate > ROUNDING * scale
     inside = np.isin(every, times)
     later = ""
@@ -260,7 +260,7 @@ def _noise(evidence: Evidence, times: Array, rows: Array, tokens: Array) -> str:
     return f"one run is {rms[0]:.2g} from what the population field adds up to, {rms[1]:.2g}; root mean squares"
 
 
-def _cancelling(evidence: Evidence, times: Array) -> Array:
+def cancelling(evidence: Evidence, times: Array) -> Array:
     """(n, Q, M) η_Z Σ p_n f_nl² |f_nᵀg_n|, the size of the terms that cancel in ż."""
     assert evidence.g is not None
     f = evidence.f[times]
