@@ -8,10 +8,12 @@ import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import xarray as xr
 from torch import Tensor, nn
 
 from refusals import refused
@@ -252,3 +254,66 @@ def test_when_it_measures(every, due) -> None:
 def test_times_that_cannot_be(every) -> None:
     with refused("every"):
         schedule(every)
+
+
+class Causal(nn.Module):
+    """Attention of random q and k with a mask, as transformers passes it."""
+
+    def __init__(self, is_causal: bool = True) -> None:
+        super().__init__()
+        self.embed, self.qk, self.is_causal = nn.Embedding(M, 16), nn.Linear(16, 32), is_causal
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        q, k = (t.unflatten(-1, (2, -1)).transpose(1, 2) for t in self.qk(3 * self.embed(input_ids)).chunk(2, -1))
+        mask = torch.ones(input_ids.shape[1], input_ids.shape[1], dtype=torch.bool)
+        mask = mask.tril() if self.is_causal else mask
+        if attention_mask is not None:
+            mask = mask & (attention_mask[:, None, None] != 0)
+        return nn.functional.scaled_dot_product_attention(q, k, k, mask)
+
+
+@pytest.mark.parametrize("is_causal", [True, False])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_is_no_query_and_no_first_key(side: str, is_causal: bool) -> None:
+    """The statistics are those of the sequences without padding; with padding as queries they are not."""
+    torch.manual_seed(3)
+    model, lengths = Causal(is_causal), (T, T - 4, T - 5)
+    sequences = [torch.randint(M, (1, length)) for length in lengths]
+
+    def padded(rows: list[Tensor]) -> Tensor:
+        pads = [(T - row.shape[1], 0) if side == "left" else (0, T - row.shape[1]) for row in rows]
+        return torch.cat([nn.functional.pad(row, pad) for row, pad in zip(rows, pads, strict=True)])
+
+    def measured(batch: dict[str, Tensor], forward: Any = None) -> xr.Dataset:
+        probe = Probe(model, batch, queries=None, forward=forward)
+        probe.measure(0)
+        with torch.no_grad():
+            model.qk.weight.mul_(1.1)
+            probe.measure(1)
+            model.qk.weight.div_(1.1)
+        return probe.dataset()
+
+    ids, mask = padded(sequences), padded([torch.ones_like(row) for row in sequences])
+    data = measured({"input_ids": ids, "attention_mask": mask})
+    alone = [measured({"input_ids": row}) for row in sequences]
+    assert data.n_queries[0, 0].values.tolist() == [sum(lengths) - len(lengths) * is_causal] * 2
+    for name in ("entropy", "entropy_uniform", "sink", "sink_uniform", "sink_share", "previous", "same_token_all"):
+        wanted = np.mean([one[name].values for one in alone], 0)
+        np.testing.assert_allclose(data[name].values, wanted, rtol=1e-4, atol=1e-6, err_msg=name)
+    weights = np.array(lengths) - is_causal
+    wanted = np.average([one.moved.values[1] for one in alone], axis=0, weights=weights)
+    np.testing.assert_allclose(data.moved.values[1], wanted, rtol=1e-4)
+    control = measured({"input_ids": ids, "mask": mask}, lambda model, batch: model(batch["input_ids"], batch["mask"]))
+    assert (control.n_queries > data.n_queries).all() or side == "left"
+    assert not np.allclose(control.sink, data.sink)
+
+
+@pytest.mark.parametrize("queries", [None, 4])
+def test_the_first_query_counts_where_it_has_a_choice(queries: int | None) -> None:
+    ids = torch.arange(2 * T).reshape(2, T) % M
+    for is_causal in (True, False):
+        probe = Probe(Causal(is_causal), ids, queries=queries)
+        probe.measure(0)
+        data = probe.dataset()
+        assert data.sampled_position.values[0] == is_causal
+        assert data.n_queries.values[0, 0, 0] == 2 * (queries or T - is_causal)

@@ -63,7 +63,8 @@ class AttentionCollector:
     queries: int | None  # measured in each sequence; None: all
     tokens: Tensor | None  # (B, T) of the batch
     facts: TokenFacts | None = None
-    plans: dict[tuple[Any, ...], LayerPlan] = field(default_factory=dict)  # by shape, shared by all passes
+    padding: Tensor | None = None  # (B, T) 0 at padding
+    plans: dict[tuple[Any, ...], LayerPlan] = field(default_factory=dict)  # by layer and by shape, for all passes
     results: dict[LayerKey, tuple[AttentionLayer, AttentionSums, LayerPlan]] = field(default_factory=dict)
 
     @property
@@ -73,15 +74,19 @@ class AttentionCollector:
 
     def __call__(self, call: AttentionCall) -> None:
         layer = AttentionLayer(call.path, call.number, call.kind, call.shape[1])
-        kind = (call.shape, call.kind, call.device)
-        if kind not in self.plans:
-            self.plans[kind] = self._make_plan(call)
-        plan = self.plans[kind]
+        if self.padding is not None and call.kind == "self" and tuple(self.padding.shape) == call.shape[::2]:
+            call = call.without_padding(self.padding)
+        key = (call.path, call.number, call.shape, call.kind, call.device)
+        if key not in self.plans:
+            first = first_query(call)
+            self.plans[key] = self.plans.get((first, *key[2:])) or self._make_plan(call, first)
+            self.plans[first, *key[2:]] = self.plans[key]
+        plan = self.plans[key]
         self.results[call.path, call.number] = layer, compute_sums(call, plan.plan), plan
 
-    def _make_plan(self, call: AttentionCall) -> LayerPlan:
+    def _make_plan(self, call: AttentionCall, first: int) -> LayerPlan:
         b, h, n_queries, n_keys = call.shape
-        queries = query_positions(n_queries, self.queries, call.kind == "self")
+        queries = query_positions(first, n_queries, self.queries)
         n_sampled = max(1, min(len(queries), SAMPLE // (b * h * n_keys)))
         sampled = spread(len(queries), n_sampled)
         has_tokens = self.tokens is not None and call.kind == "self" and tuple(self.tokens.shape) == (b, n_keys)
@@ -89,9 +94,12 @@ class AttentionCollector:
         ranked = spread(n_sampled, max(1, min(n_sampled, RANKED // (b * h * n_keys))))
         ranked_positions = tuple(queries[sampled[ranked]].tolist())
         queries, sampled, ranked = (indices.to(call.device) for indices in (queries, sampled, ranked))
-        known = tokens is not None and self.facts is not None
-        facts = (self.facts.distinctness(tokens), self.facts.decile(tokens)) if known else ()  # type: ignore[union-attr, arg-type]
-        return LayerPlan(StatisticsPlan(queries, sampled, tokens, *facts), queries[sampled], ranked, ranked_positions)
+        distinctness = decile = None
+        if tokens is not None and self.facts is not None:
+            distinctness, decile = self.facts.distinctness(tokens), self.facts.decile(tokens)
+        start = None if call.padding is None or call.padding[:, 0].all() else (call.padding != 0).int().argmax(1)
+        plan = StatisticsPlan(queries, sampled, tokens, distinctness, decile, start)
+        return LayerPlan(plan, queries[sampled], ranked, ranked_positions)
 
     def finish(self, last: Samples, first: Samples, fold: Samples | None = None) -> Callable[[], Measurement]:
         """Start the transfer of all statistics, with the movement since earlier samples; the result waits for it.
@@ -208,8 +216,14 @@ def start_transfer(tensors: list[Tensor]) -> Callable[[], list[np.ndarray]]:
     return arrays
 
 
-def query_positions(n_queries: int, wanted: int | None, is_self: bool) -> Tensor:
-    """Evenly spread positions; without the first of self-attention, which has one key at most if it is causal."""
-    first = 1 if is_self and n_queries > 1 else 0
+def first_query(call: AttentionCall) -> int:
+    """1 if the first query of self-attention sees one key at most, as if causal; it has no choice. Else 0."""
+    if call.kind != "self" or call.shape[2] == 1:
+        return 0
+    return int(call.rows(torch.zeros(1, dtype=torch.long, device=call.device)).visible.sum(-1).max() < 2)
+
+
+def query_positions(first: int, n_queries: int, wanted: int | None) -> Tensor:
+    """Evenly spread positions from ``first`` on."""
     n = n_queries - first if wanted is None else min(wanted, n_queries - first)
     return torch.linspace(first, n_queries - 1, n, dtype=torch.float64).round().long().unique()

@@ -56,7 +56,8 @@ class Probe:
     every : int, str or iterable of int
         When `step` measures: every n-th step, a list of steps, or ``log:N`` with N measurements per decade.
     queries : int or None
-        Query positions measured in each sequence, evenly spread. None measures all.
+        Query positions measured in each sequence, evenly spread. None measures all. Queries at padding (0 in
+        ``attention_mask``) and queries that see a single key, as the first one of causal attention, do not count.
     tokens : torch.Tensor, optional
         Token ids (B, T) of the batch, for a batch that neither is token ids nor has ``input_ids``.
     forward : callable, optional
@@ -200,7 +201,10 @@ class Probe:
 
     def _watch(self, batch: Any, execute: Callable[[Callable[[], ForwardPass]], T]) -> T:
         """Call ``execute`` with a function that runs a measured pass."""
-        collector, errors = AttentionCollector(self.queries, self.tokens, self.facts, self.plans), list[Exception]()
+        collector, errors = (
+            AttentionCollector(self.queries, self.tokens, self.facts, self.padding, self.plans),
+            list[Exception](),
+        )
 
         def collect(call: AttentionCall) -> None:
             """An error must not end the pass: other processes may wait for this one inside it."""

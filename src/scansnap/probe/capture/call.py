@@ -8,7 +8,7 @@ Nothing of size T × T is stored.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -51,6 +51,7 @@ class AttentionCall:
     _rows: Callable[[Tensor], AttentionRows]
     products: DotProducts | None = None  # if a kernel can start from them
     is_cross: bool = False  # keys are of another sequence, even if there are as many as queries
+    padding: Tensor | None = None  # (B, T) 0 at queries that are padding and see no key
 
     @property
     def kind(self) -> str:
@@ -59,7 +60,21 @@ class AttentionCall:
 
     def rows(self, queries: Tensor) -> AttentionRows:
         """The rows of query positions (Q,)."""
-        return self._rows(queries)
+        rows = self._rows(queries)
+        if self.padding is None:
+            return rows
+        return AttentionRows(rows.p, rows.visible & (self.padding[:, None, queries, None] != 0))
+
+    def without_padding(self, padding: Tensor) -> AttentionCall:
+        """The same attention; queries see no key where ``padding`` (B, T) is 0."""
+        padding = padding.to(self.device)
+        real, products = padding[:, None, :, None] != 0, self.products
+        if products is not None:
+            mask = products.mask
+            if mask is not None:
+                real = mask & real if mask.dtype == torch.bool else mask.masked_fill(~real, -torch.inf)
+            products = replace(products, mask=real)
+        return replace(self, padding=padding, products=products)
 
 
 class CapturedAttention(NamedTuple):

@@ -25,6 +25,7 @@ class StatisticsPlan:
     tokens: Tensor | None = None  # (B, S) of the keys; None if they are not tokens of the batch
     distinctness: Tensor | None = None  # (B, S) of the keys, 0 to 1, NaN if unknown
     decile: Tensor | None = None  # (B, S) of the keys, −1 if unknown
+    start: Tensor | None = None  # (B,) first key of each sequence; None: 0
 
     def tables(self, queries: Tensor) -> plain.KeyTables:
         """Tables for ``plain``; those of all queries are shared by all layers."""
@@ -35,8 +36,8 @@ class StatisticsPlan:
         return plain.KeyTables(self.queries, *self._of_keys)
 
     @property
-    def _of_keys(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        return self.tokens, self.distinctness, self.decile
+    def _of_keys(self) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
+        return self.tokens, self.distinctness, self.decile, self.start
 
     @cached_property
     def slot(self) -> Tensor:
@@ -110,7 +111,7 @@ def compute_sums(call: AttentionCall, plan: StatisticsPlan, block: int | None = 
     b, h, _, s = call.shape
     size = max(1, (block or BLOCK.get(call.device.type, BLOCK["cpu"])) // (b * h * s))
     parts = [plan.queries] if size >= len(plan.queries) else list(plan.queries.split(size))
-    return _by_kernel(call, plan, parts) if _kernel_takes(call) else _by_torch(call, plan, parts)
+    return _by_kernel(call, plan, parts) if _kernel_takes(call, plan) else _by_torch(call, plan, parts)
 
 
 def _by_torch(call: AttentionCall, plan: StatisticsPlan, parts: list[Tensor]) -> AttentionSums:
@@ -122,14 +123,14 @@ def _by_torch(call: AttentionCall, plan: StatisticsPlan, parts: list[Tensor]) ->
         sample = AttentionRows(rows.p[:, :, plan.sampled], rows.visible[..., plan.sampled, :])
     else:
         sample = call.rows(plan.queries[plan.sampled])
-    p = torch.where(sample.p.isfinite(), sample.p, 0.0).float()
+    p = torch.where(sample.p.isfinite() & sample.visible.any(-1, keepdim=True), sample.p, 0.0).float()
     sums, n_nonfinite = (torch.stack(part).sum(0) for part in zip(*results, strict=True))
     return AttentionSums(sums, AttentionRows(p, sample.visible), n_nonfinite)
 
 
-def _kernel_takes(call: AttentionCall) -> bool:
-    """Whether the CUDA kernel supports it: at most float32, and rows that fit into registers."""
-    if call.device.type != "cuda" or not triton_available():
+def _kernel_takes(call: AttentionCall, plan: StatisticsPlan) -> bool:
+    """Whether the CUDA kernel supports it: at most float32, rows that fit into registers, and 0 as the first key."""
+    if plan.start is not None or call.device.type != "cuda" or not triton_available():
         return False
     from scansnap.kernels.cuda import attention
 
@@ -156,8 +157,13 @@ def _by_kernel(call: AttentionCall, plan: StatisticsPlan, parts: list[Tensor]) -
             results.append(attention.row_sums(p_rows, queries, False, seen, keys, sample, made=True))
         else:
             logits = attention.logits(inputs.q, inputs.k, inputs.scale, queries)
-            n_nonfinite += (~(logits.amax(-1) < torch.inf)).sum(-1)  # masked keys count too
             mask = None if inputs.mask is None else inputs.mask.expand(call.shape)
+            visible_logits = logits
+            if mask is not None:
+                some = mask[:, :, queries]
+                hidden = ~some if some.dtype == torch.bool else some == -torch.inf
+                visible_logits = logits.masked_fill(hidden, -torch.inf)
+            n_nonfinite += (~(visible_logits.amax(-1) < torch.inf)).sum(-1)
             results.append(attention.row_sums(logits, queries, inputs.causal, mask, keys, sample, made=False))
     sums = results[0] if len(results) == 1 else torch.stack(results).sum(0)
     return AttentionSums(sums, AttentionRows(p, visible), n_nonfinite)

@@ -28,9 +28,14 @@ class KeyTables:
     """Properties of the keys for some queries, shared by all heads and layers."""
 
     def __init__(
-        self, queries: Tensor, tokens: Tensor | None, distinctness: Tensor | None, decile: Tensor | None
+        self,
+        queries: Tensor,
+        tokens: Tensor | None,
+        distinctness: Tensor | None,
+        decile: Tensor | None,
+        start: Tensor | None = None,
     ) -> None:
-        self.queries = queries
+        self.queries, self.start = queries, start
         self.patterns = None if tokens is None else _patterns(queries, tokens)  # (B, Q, S) bytes, a bit for each
         self.by_key = _by_key(distinctness, decile)  # (B, S, DECILES + 2)
         self.has_decile = decile is not None
@@ -59,7 +64,7 @@ class UniformValues:
     def of(cls, visible: Tensor, dtype: torch.dtype, tables: KeyTables) -> UniformValues:
         n_keys = visible.sum(-1).clamp_min(1).to(dtype)
         even = visible / n_keys[..., None]
-        return cls(n_keys, _at(even, tables.queries), _on_patterns(even, tables.patterns), _by(even, tables.by_key))
+        return cls(n_keys, _at(even, tables), _on_patterns(even, tables.patterns), _by(even, tables.by_key))
 
 
 def sums(rows: AttentionRows, tables: KeyTables) -> tuple[Tensor, Tensor]:
@@ -80,7 +85,7 @@ def sums(rows: AttentionRows, tables: KeyTables) -> tuple[Tensor, Tensor]:
         (top, 1 / n_keys, counts),
         (needed / n_keys, (SHARE * n_keys).ceil() / n_keys, counts),
     ]
-    lines += [(on, even, counts & (even > 0)) for on, even in zip(_at(p, tables.queries), uniform.at, strict=True)]
+    lines += [(on, even, counts & (even > 0)) for on, even in zip(_at(p, tables), uniform.at, strict=True)]
     none, never = torch.zeros_like(most), torch.zeros_like(counts)
     if patterns is None or uniform.patterns is None:
         lines += [(none, none, never)] * (2 * N_PATTERNS)
@@ -112,12 +117,17 @@ def _of_rows(p: Tensor, patterns: Tensor | None) -> tuple[Tensor, Tensor, Tensor
     return torch.special.entr(p).sum(-1), ordered[..., 0], needed.to(p.dtype), _on_patterns(p, patterns)
 
 
-def _at(weights: Tensor, queries: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _at(weights: Tensor, tables: KeyTables) -> tuple[Tensor, Tensor, Tensor]:
     """On the first key, the query's own position and the one before; 0 if there is no such key."""
+    queries, start = tables.queries, tables.start
     own = [torch.where((at >= 0) & (at < weights.shape[-1]),
                        weights[..., torch.arange(len(at), device=at.device), at.clamp(0, weights.shape[-1] - 1)], 0.0)
            for at in (queries, queries - 1)]  # fmt: skip
-    return weights[..., 0], own[0], own[1]
+    if start is None:
+        return weights[..., 0], own[0], own[1]
+    weights = weights.expand(len(start), -1, -1, -1)
+    at_start = start[:, None, None, None].expand(*weights.shape[:3], 1)  # after padding on the left
+    return weights.gather(-1, at_start)[..., 0], own[0], own[1]
 
 
 def _on_patterns(weights: Tensor, patterns: Tensor | None) -> Tensor | None:
