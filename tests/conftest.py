@@ -21,6 +21,7 @@ from __future__ import annotations
 import gc
 import math
 import os
+import runpy
 import signal
 import sys
 from collections import Counter
@@ -125,6 +126,28 @@ def scansnap(
         code = stop.value.code or 0
         assert isinstance(code, int)
         return code, seen.out, seen.err
+
+    return call
+
+
+@pytest.fixture
+def run_as_main(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Callable[..., str]:
+    """Run a snippet, or a script with its options, as ``python`` would in an empty folder; returns what it printed."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(program: str | Path, *options: str) -> str:
+        monkeypatch.setattr(sys, "argv", [str(program), *options])
+        if isinstance(program, Path):
+            monkeypatch.syspath_prepend(program.parent)
+            runpy.run_path(str(program), run_name="__main__")
+        else:
+            exec(compile(program, "snippet", "exec"), {"__name__": "__main__"})
+        printed = capsys.readouterr()
+        assert printed.err == ""
+        gc.collect()  # what its names held, such as the claim of a file
+        return printed.out
 
     return call
 

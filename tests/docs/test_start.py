@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from warning_rules import STRICT
 
 ROOT = Path(__file__).parents[2]
 START, INDEX = ((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("start.md", "index.md"))
@@ -21,27 +17,21 @@ def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", page, flags=re.M | re.S)
 
 
-def ran(code: str, place: Path) -> str:
-    done = subprocess.run([sys.executable, "-c", STRICT + code], cwd=place, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_run_and_look(scansnap: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+def test_run_and_look(scansnap: Callable[..., tuple[int, str, str]], run_as_main: Callable[..., str]) -> None:
     """Entropy over the distinct tokens falls, as the page says of it."""
     (command,) = re.findall(r"^scansnap (run .*)$", START, flags=re.M)
     (snippet,) = blocks(START, "python")
     assert scansnap(*command.split())[0] == 0
-    assert list((tmp_path / "out").glob("*.png"))
-    dims, entropy = ran(snippet, tmp_path).split("\n", 1)
+    assert list(Path("out").glob("*.png"))
+    dims, entropy = run_as_main(snippet).split("\n", 1)
     assert dims.startswith("('run', 'step', 'seq_class', 'token')")
     first, *_, last = map(float, entropy.strip(" []\n").split())
     assert last < first
 
 
-def test_the_first_snippet(tmp_path: Path) -> None:
+def test_the_first_snippet(run_as_main: Callable[..., str]) -> None:
     (snippet,) = blocks(INDEX, "python")
-    assert "holds" in ran(snippet, tmp_path)
+    assert "holds" in run_as_main(snippet)
 
 
 @pytest.mark.parametrize("command", re.findall(r"^scansnap (\w+)", START, flags=re.M))

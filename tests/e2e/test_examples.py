@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,14 +14,11 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture
-def run_example(tmp_path):
-    def run(name: str, *options: str) -> str:
-        done = subprocess.run([sys.executable, EXAMPLES / name, *options], cwd=tmp_path, capture_output=True, text=True,
-                              check=False, env={**os.environ, "OMP_NUM_THREADS": "1"})  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        assert done.stderr == ""
-        assert list(tmp_path.iterdir()) == []
-        return done.stdout
+def run_example(run_as_main, tmp_path):
+    def run(name: str, *options: str, files: tuple[str, ...] = ()) -> str:
+        printed = run_as_main(EXAMPLES / name, *options)
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted(files)
+        return printed
 
     return run
 
@@ -47,7 +41,6 @@ def test_own_module(run_example) -> None:
     assert float(difference.rsplit(" ", 1)[1]) < 1e-10
 
 
-@pytest.mark.integration
 def test_own_data(run_example) -> None:
     *_, same, loss = run_example("own_data.py").splitlines()
     assert same == "seed 1 alone gives the same data: True"
@@ -56,7 +49,6 @@ def test_own_data(run_example) -> None:
     assert entropy - 0.02 < after < entropy + 0.05
 
 
-@pytest.mark.integration
 def test_predict_transformer(run_example) -> None:
     """The full prediction is better than that of the embeddings; an early twin at a small rate is almost exact."""
     lines = run_example("predict_transformer.py", "--max-words", "60", "--steps", "10", "--rates", "0.5").splitlines()[
@@ -71,7 +63,6 @@ def test_predict_transformer(run_example) -> None:
     assert rank["twin"] > rank["all"] > rank["embeddings"]
 
 
-@pytest.mark.integration
 def test_own_norm(run_example) -> None:
     """Half the rate, half the distance from the flow; another norm's flow would stay as far as it is."""
     numbers = [
@@ -83,7 +74,6 @@ def test_own_norm(run_example) -> None:
     assert off / less == pytest.approx(2, abs=0.1)
 
 
-@pytest.mark.integration
 def test_own_component(run_example) -> None:
     """Sigmoid attention beside softmax: the same observables, other numbers."""
     softmax, sigmoid = (
@@ -94,25 +84,11 @@ def test_own_component(run_example) -> None:
     assert softmax["distinct_gap"] != sigmoid["distinct_gap"]
 
 
-@pytest.fixture
-def written(tmp_path):
-    def run(name: str, *files: str) -> str:
-        done = subprocess.run([sys.executable, EXAMPLES / name], cwd=tmp_path, capture_output=True, text=True,
-                              check=False, env={**os.environ, "OMP_NUM_THREADS": "1"})  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        assert done.stderr == ""
-        assert sorted(path.name for path in tmp_path.iterdir()) == sorted(files)
-        return done.stdout
-
-    return run
-
-
-@pytest.mark.integration
-def test_probe_in_a_loop(written, tmp_path: Path) -> None:
-    run_example = written("probe_loop.py", "probe.zarr", "probe.html")
-    start, end = map(float, re.findall(r"\d\.\d+", run_example))
+def test_probe_in_a_loop(run_example, tmp_path: Path) -> None:
+    printed = run_example("probe_loop.py", files=("probe.zarr", "probe.html"))
+    start, end = map(float, re.findall(r"\d\.\d+", printed))
     assert end > start + 0.05
-    assert run_example.endswith("; the probe captured all 2 attention modules\n")
+    assert printed.endswith("; the probe captured all 2 attention modules\n")
     with ss.load(tmp_path / "probe.zarr") as data:
         assert float(data.loss[-1]) < 0.8 * float(data.loss[0])
         assert data.step.values.tolist()[-1] > 99
@@ -120,20 +96,17 @@ def test_probe_in_a_loop(written, tmp_path: Path) -> None:
 
 @pytest.mark.integration
 @pytest.mark.skipif(find_spec("accelerate") is None, reason="the Trainer needs accelerate")
-def test_probe_in_a_trainer(written, tmp_path: Path) -> None:
-    run_example = written("probe_trainer.py", "probe.zarr").splitlines()
-    run_example = [line for line in run_example if not line.startswith("{")]  # what the Trainer says of its loss
-    assert run_example[0].startswith("4 heads, ")
-    assert "from step 0 to " in run_example[0]
-    assert sum(line.startswith("transformer.h.") for line in run_example) == 4
+def test_probe_in_a_trainer(run_example, tmp_path: Path) -> None:
+    lines = run_example("probe_trainer.py", files=("probe.zarr",)).splitlines()
+    lines = [line for line in lines if not line.startswith("{")]  # what the Trainer says of its loss
+    assert lines[0].startswith("4 heads, ")
+    assert "from step 0 to " in lines[0]
+    assert sum(line.startswith("transformer.h.") for line in lines) == 4
     with ss.load(tmp_path / "probe.zarr") as data:
         assert "".join(data.words.values[data.tokens.values[0]]).startswith("the cat sat on the mat")
 
 
-@pytest.mark.integration
-def test_probe_of_checkpoints(written, tmp_path: Path) -> None:
-    run_example = written("probe_checkpoints.py", "probe.zarr", "run", "ids.npy").splitlines()
-    assert re.fullmatch(
-        r"step_100.pt is the same as step_1000.pt \(sha \w+\): measured once, at step 1000", run_example[0]
-    )
-    assert run_example[1].startswith("2 heads, 3 measurements from step 0 to 1000: ")
+def test_probe_of_checkpoints(run_example, tmp_path: Path) -> None:
+    lines = run_example("probe_checkpoints.py", files=("probe.zarr", "run", "ids.npy")).splitlines()
+    assert re.fullmatch(r"step_100.pt is the same as step_1000.pt \(sha \w+\): measured once, at step 1000", lines[0])
+    assert lines[1].startswith("2 heads, 3 measurements from step 0 to 1000: ")

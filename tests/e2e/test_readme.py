@@ -1,8 +1,6 @@
 """What the README and the page it leads to show runs as written, and its numbers are those of the code."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -72,12 +70,11 @@ def test_the_moving_picture_moves_and_is_light():
     assert not re.search(r"(href|src)=|url\((?!#)", text)  # nothing from elsewhere
 
 
-def test_the_python_example_runs(tmp_path):
+def test_the_python_example_runs(run_as_main, tmp_path):
     (code,) = examples(README, "python")
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("attention entropy") == 4
-    assert re.search(r"[1-9]\d* of \d+ independent statements hold", done.stdout)
+    printed = run_as_main(code)
+    assert printed.count("attention entropy") == 4
+    assert re.search(r"[1-9]\d* of \d+ independent statements hold", printed)
     assert (tmp_path / "sweep.zarr").is_dir()
 
 
@@ -100,11 +97,9 @@ model, batch, train_ids, loader = Model(), torch.randint(9, (3, 7)), torch.randi
 """
 
 
-def test_the_probes_example_runs(tmp_path):
+def test_the_probes_example_runs(run_as_main, tmp_path):
     (code,) = examples(OVERVIEW, "python")
-    given = [sys.executable, "-W", "error", "-c", GIVEN + code]
-    done = subprocess.run(given, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    run_as_main(GIVEN + code)
     assert (tmp_path / "probe.zarr").is_dir()
     assert "<html" in (tmp_path / "probe.html").read_text()
 

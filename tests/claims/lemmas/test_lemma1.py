@@ -108,7 +108,7 @@ def half(method: Callable[..., Tensor]) -> Callable[..., Tensor]:
         (norms, "pull_back", without_projection, "the engine in expectation: dz"),
         (norms, "apply", not_normalised, "the engine in expectation: d"),
         (yz, "_to_z", half(yz._to_z), "the engine in expectation: dz off by 0.5 "),
-        (yz, "_to_rows", half(yz._to_rows), "the engine in expectation: d"),
+        (yz, "to_rows", half(yz.to_rows), "the engine in expectation: d"),
         (Batches, "_infinite", every_class_alike, "the engine in expectation: d"),
         (batches, "weighted_counts", without_the_last_token, "the engine on sampled sequences: d"),
         (compact, "error", error_with_one_output_for_all, "the flow: d"),
