@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import xarray as xr
 from sweeps import SMALL, contents, write
 
+import scansnap as ss
 from scansnap.storage import checksums
 from scansnap.storage.checksums import Damaged
 from scansnap.storage.chunks import group_chunks
@@ -155,3 +157,18 @@ def test_a_machine_that_does_not_see_the_store_says_so_and_writes_nothing(
         other.write(RunGroup(0, 0, 0, 3), {})
     assert contents(copy) == before
     assert not (tmp_path / "not mounted").exists()
+
+
+def test_a_finished_store_of_version_0_2_loads(tmp_path: Path) -> None:
+    """It was written by ``scansnap sweep`` of version 0.2.0: textbook, η_Z 0.5 and 1, ratio 2, context 8, 2 steps."""
+    path = tmp_path / "classes-0.zarr"
+    zipfile.ZipFile(Path(__file__).with_name("classes-0.2.0.zip")).extractall(path)
+    data = ss.load(path)
+    assert data.attrs["complete"] == 1
+    runs = ss.grid(eta_z=[0.5, 1], ratio=2)
+    same = ss.simulate(ss.SequenceClasses.preset("textbook"), runs, steps=2, record=[0, 2], context=8, device="cpu")
+    xr.testing.assert_allclose(data.loss.drop_vars(data.loss.coords), same.loss.drop_vars(same.loss.coords), rtol=1e-5)
+    chunk = path / "loss/c/0/0"
+    chunk.write_bytes(chunk.read_bytes()[:-1] + b"?")
+    with pytest.raises(Damaged):
+        ss.load(path)

@@ -70,9 +70,9 @@ def is_growing_dataset(folder: Path) -> bool:
 class GrowingDataset:
     """Reads a growing Dataset from its folder."""
 
-    def __init__(self, field: str, folder: Path) -> None:
+    def __init__(self, field: str, folder: Path, verify: bool = True) -> None:
         self.field, self.folder = field, folder
-        self.cache = WorkCache(folder, None, field=field)
+        self.cache = WorkCache(folder, None, field=field, verify=verify)
         found = self.cache.get(INDEX)
         if found is None:
             raise Damaged(field, folder, INDEX, "is missing")
@@ -157,9 +157,9 @@ class GrowingDataset:
         return CheckedFiles(len(self.sizes), sum(self.sizes.values()))
 
 
-def load(field: str, folder: Path) -> xr.Dataset:
-    """The Dataset in a folder, which may be written to meanwhile."""
-    return _unless_it_changes(GrowingDataset.dataset, field, folder)
+def load(field: str, folder: Path, *, verify: bool = True) -> xr.Dataset:
+    """The Dataset in a folder, which may be written to meanwhile; ``verify`` compares it with its checksums."""
+    return _unless_it_changes(GrowingDataset.dataset, field, folder, verify)
 
 
 def check(field: str, folder: Path) -> CheckedFiles:
@@ -167,10 +167,10 @@ def check(field: str, folder: Path) -> CheckedFiles:
     return _unless_it_changes(GrowingDataset.check, field, folder)
 
 
-def _unless_it_changes(read: Callable[[GrowingDataset], T], field: str, folder: Path) -> T:
+def _unless_it_changes(read: Callable[[GrowingDataset], T], field: str, folder: Path, verify: bool = True) -> T:
     """Read again if a writer has removed a piece after the index was read."""
     while True:
-        store = GrowingDataset(field, folder)
+        store = GrowingDataset(field, folder, verify)
         try:
             return read(store)
         except Damaged:

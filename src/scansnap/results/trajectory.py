@@ -137,8 +137,8 @@ def load(path: str | PathLike[str], *, verify: bool = True) -> xr.Dataset:
         A file ``….nc``, a folder ``….zarr``, or ``s3://bucket/name.zarr``.
     verify : bool
         Whether to compare all of it with its checksums first (about 1 GB/s): damage is refused, and the damaged part
-        named. Without, a Zarr folder of any size opens at once, and a damaged chunk raises when it is read. In a
-        bucket, which has checksums of its own, only sizes are compared.
+        named. Without, a Zarr folder of any size opens at once, and a damaged chunk raises when it is read. A probe's
+        file is read whole in any case. In a bucket, which has checksums of its own, only sizes are compared.
 
     Returns
     -------
@@ -156,7 +156,7 @@ def load(path: str | PathLike[str], *, verify: bool = True) -> xr.Dataset:
     """
     target, place = Path(path), place_of(path, _FIELD)
     if not place.trusted and growing.is_growing_dataset(target):
-        return _load_pieces(target)
+        return _load_pieces(target, verify)
     if verify:
         _check_remote(place) if place.trusted else check(target)
     elif not place.trusted:
@@ -180,8 +180,8 @@ def load(path: str | PathLike[str], *, verify: bool = True) -> xr.Dataset:
     return data.rename({"class": "seq_class"}) if "class" in data.dims else data  # its name until version 0.2
 
 
-def _load_pieces(path: Path) -> xr.Dataset:
-    data = growing.load(_FIELD, path)
+def _load_pieces(path: Path, verify: bool) -> xr.Dataset:
+    data = growing.load(_FIELD, path, verify=verify)
     if data.attrs.get("format") != PROBED:
         raise InputError(_FIELD, str(path), f"a file of the format '{PROBED}'")
     return data

@@ -314,6 +314,19 @@ def test_any_damage_to_any_file_is_refused(out: Path, scansnap, kind: str) -> No
     xr.testing.assert_identical(loaded(out), whole)
 
 
+def test_checksums_can_be_left_out(out: Path) -> None:
+    whole = train(out, steps=2).measurements.dataset()
+    row = next(path for path in sorted((out / "rows").iterdir()) if path.is_file())
+    content = bytearray(row.read_bytes())
+    content[-64] ^= 1  # in the last array
+    row.write_bytes(content)
+    with pytest.raises(Damaged):
+        loaded(out)
+    with ss.load(out, verify=False) as data:
+        assert data.sizes == whole.sizes
+        assert not data.equals(whole)
+
+
 @pytest.mark.campaign
 def test_every_bit_of_a_small_file_counts(out: Path) -> None:
     """Thousands of files with one bit changed or cut at one byte: a minute and more."""
