@@ -125,6 +125,7 @@ def test_kinds_say_what_a_verdict_rests_on(textbook):
     kinds = {claim.name: claim.kind for claim in textbook if claim.name.startswith(("theorem", "corollary"))}
     others = {name: kind for name, kind in kinds.items() if kind != "measured"}
     assert others == {"theorem-1-beta": "proof step", "theorem-1-xi": "dependent", "theorem-2b": "dependent",
+                      "theorem-3-reverse": "dependent",
                       "theorem-3-upper": "identity", "theorem-4-rates": "formula"}  # fmt: skip
     assert (kinds["theorem-3-upper"], kinds["theorem-4-rates"]) == ("identity", "formula")
 
@@ -241,7 +242,7 @@ def test_the_command_judges_a_saved_flow(verify_command, refuses, tmp_path, vari
 
 
 def test_the_command_shows_what_depends_on_what(textbook, capsys):
-    """On the screen and as JSON: four statements follow from others or repeat them, and do not count as their own."""
+    """On the screen and as JSON: five statements follow from others or repeat them, and do not count as their own."""
     told = report_as_dict(textbook)
     assert told["summary"] == textbook.summary
     assert told["totals"]["measured"] == {"holds": 8, "fails": 5, "undecided": 0, "not applicable": 1}
@@ -249,7 +250,7 @@ def test_the_command_shows_what_depends_on_what(textbook, capsys):
     depends = {claim["name"]: [*claim["implied_by"], *claim["repeats"]] for claim in told["claims"]}
     assert {name: on for name, on in depends.items() if on} == {
         "theorem-1-xi": ["theorem-2a"], "theorem-2b": ["theorem-2a"], "lemma-4": ["theorem-1-span"],
-        "lemma-4-run": ["theorem-1-span", "lemma-4"]}  # fmt: skip
+        "lemma-4-run": ["theorem-1-span", "lemma-4"], "theorem-3-reverse": ["theorem-2a-rate"]}  # fmt: skip
     print_report(textbook)
     shown = " ".join(capsys.readouterr().out.split())
     assert textbook.summary in shown

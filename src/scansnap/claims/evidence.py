@@ -28,6 +28,8 @@ from scansnap.theory import t_scan, t_snap
 from scansnap.theory.applicability import why_flow_not_applicable, why_not_applicable, why_not_paper_model
 
 Array = np.ndarray
+# Only η_Y t and η_Y/η_Z enter a flow, so it is not asked for bounds on η_Y alone.
+_SIZE_OF_STEPS = ("eta_y not too small", "eta_y below 1")
 _RESPONSE_TIMES = 60  # about ten in a decade: what is between them is smooth
 _RESPONSE_RTOL = 1e-7  # what squares leave out is 1e-6 at the least
 _LARGEST_Y = 4000  # three tables of 4000² doubles are 400 MB
@@ -74,6 +76,8 @@ class Evidence:
         Σ p_n (−log α_n) at T → ∞ in nats, shape (n,).
     momentum
         Momentum of SGD; the rates include it.
+    batch_size
+        Sequences per update of SGD; None for expected steps and the flow.
 
     Examples
     --------
@@ -104,6 +108,7 @@ class Evidence:
     why_not_applicable: str = ""
     loss: Array | None = None
     momentum: float = 0.0
+    batch_size: int | None = None
 
     @property
     def t_snap(self) -> float:
@@ -186,8 +191,8 @@ class Evidence:
 
     def select_assumptions(self, *names: str) -> list[Assumption]:
         """The named assumptions (default: Theorem 1's), as far as they concern this source."""
-        names = names or THEOREM_1
-        return [self.assumptions[name] for name in names if name in self.assumptions]
+        unknown = _SIZE_OF_STEPS if self.source == "flow" else ()
+        return [self.assumptions[name] for name in names or THEOREM_1 if name in self.assumptions.keys() - unknown]
 
     @cached_property
     def resolution(self) -> float:
@@ -206,21 +211,24 @@ def from_flow(
     n_times: int = 120,
     rtol: float = 1e-9,
     with_y: bool = True,
+    z0: Array | None = None,
 ) -> Evidence:
-    """The exact T → ∞ flow from zero tables, recorded at log-spaced times from well before t₀′ to ``t_end``.
+    """The exact T → ∞ flow from Y = 0 and Z = 0 (or ``z0``), recorded at log-spaced times up to ``t_end``.
 
-    ``with_y`` records the M×M table at three of the times, for the claims about it (Lemma 1 and Σ Y).
+    The first is well before t₀′. ``with_y`` records the M×M table at three of the times, for the claims about it
+    (Lemma 1 and Σ Y).
     """
     from scansnap.dynamics.flow.integrate import flow
 
     k, m = classes.n_classes, classes.vocab_size
     first = 1e-3 * float(t_scan(eta_y=eta_y, n_classes=k, vocab_size=m))
     t = np.concatenate([[0.0], np.geomspace(first, t_end, n_times)])
-    data = flow(classes, eta_y=eta_y, eta_z=eta_z, t=t, rtol=rtol, variables=("z", "attention", "g", "gap", "loss"))
+    options: dict[str, Any] = {"eta_y": eta_y, "eta_z": eta_z, "rtol": rtol, "z0": z0}
+    data = flow(classes, t=t, variables=("z", "attention", "g", "gap", "loss"), **options)
     evidence = _from_flow_data(data, classes)
     if with_y and m <= _LARGEST_Y:
         y_times = np.array([n_times // 3, 2 * n_times // 3, n_times])
-        y = flow(classes, eta_y=eta_y, eta_z=eta_z, t=t[y_times], rtol=rtol, variables="y")["y"].values
+        y = flow(classes, t=t[y_times], variables="y", **options)["y"].values
         evidence = replace(evidence, y=y, y_times=y_times)
     return evidence
 
@@ -260,7 +268,7 @@ def from_trajectory(data: xr.Dataset, classes: SequenceClasses, run: int = 0) ->
         one["step"].values.astype(np.float64), one["z"].values.astype(np.float64), attention, g, gap,
         y, None if y is None else np.arange(len(y)), sampled, _other_seeds(data, run) if sampled else None,
         reason_outside_theory(data, run), one["loss"].values.astype(np.float64) if "loss" in data else None,
-        float(one.momentum),
+        float(one.momentum), settings["batch_size"],
     )  # fmt: skip
 
 

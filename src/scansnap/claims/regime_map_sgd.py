@@ -314,4 +314,4 @@ def _evidence(
 
     return Evidence(classes, point.eta_y, point.eta_y / point.ratio, "sgd", settings.context, t.astype(np.float64),
                     to_tokens(z)[:, None], to_tokens(attention), to_tokens(g), gap,
-                    sampled=settings.is_sampled)  # fmt: skip
+                    sampled=settings.is_sampled, batch_size=settings.batch_size)  # fmt: skip

@@ -43,6 +43,7 @@ def verify(
     eta_y: float = 0.9,
     eta_z: float = 0.02,
     context: float = math.inf,
+    batch_size: int | None = None,
     t_end: float | None = None,
     data: xr.Dataset | None = None,
     run: int = 0,
@@ -53,7 +54,7 @@ def verify(
 ) -> Report:
     """Check every lemma and theorem of the paper for these classes and rates.
 
-    By default on the exact T → ∞ flow; with a finite ``context`` on SGD runs (batch 128, plain SGD); with ``data`` on a
+    By default on the exact T → ∞ flow; with a finite ``context`` or a ``batch_size`` on plain SGD; with ``data`` on a
     saved flow or trajectory. A run outside the theory (`scansnap.theory.applicability`) gets no verdicts: every
     built-in statement is not applicable, the identities included, since their code is that of the paper's model.
 
@@ -64,7 +65,9 @@ def verify(
     eta_y, eta_z
         Learning rates of Y and Z.
     context
-        Sequence length T; ``math.inf`` is the flow.
+        Sequence length T.
+    batch_size
+        Sequences per update; 1 is the case of Theorem 1. Default: the flow at T = ∞, else 128.
     t_end
         End of the run: default 100 t₀ for the flow, 10 t₀ for SGD. Statements are judged up to 10 t₀
         (`scansnap.claims.time_windows`).
@@ -114,8 +117,9 @@ def verify(
             raise InputError("classes", classes, "a SequenceClasses object (or data)")
         classes.need_one_class_per_next_token("verify")
         evidence = gather_evidence(
-            classes, eta_y=eta_y, eta_z=eta_z, context=context, t_end=t_end, seed=seed, seeds=seeds
-        )
+            classes, eta_y=eta_y, eta_z=eta_z, context=context, batch_size=batch_size, t_end=t_end, seed=seed,
+            seeds=seeds,
+        )  # fmt: skip
     return judge_evidence(evidence, progress, selected)
 
 
@@ -124,17 +128,18 @@ def gather_evidence(
     *,
     eta_y: float,
     eta_z: float,
-    context: float,
-    t_end: float | None,
+    context: float = math.inf,
+    batch_size: int | None = None,
+    t_end: float | None = None,
     seed: int = 0,
     seeds: int = SEEDS,
 ) -> Evidence:
-    """The flow, or SGD runs at finite T, for these rates."""
+    """The flow, or SGD runs, for these rates."""
     eta_y, eta_z = check_float("eta_y", eta_y, above=0), check_float("eta_z", eta_z, above=0)
     snap = float(t_snap(eta_y=eta_y, n_classes=classes.n_classes, vocab_size=classes.vocab_size))
     if t_end is not None:
         t_end = check_float("t_end", t_end, above=0)
-    if math.isinf(context):
+    if math.isinf(context) and batch_size is None:
         return from_flow(classes, eta_y=eta_y, eta_z=eta_z, t_end=t_end or 100 * snap)
     from scansnap.dynamics.simulate import simulate
     from scansnap.runs import grid
@@ -142,8 +147,8 @@ def gather_evidence(
     seeds = check_integer("seeds", seeds, least=1)
     steps = math.ceil(t_end) if t_end else max(int(WINDOW_END * snap), 1)  # the last one is inside the window
     n_records = int(np.clip(_Y_BYTES / (8 * classes.vocab_size**2), 12, 80))
-    options: dict[str, Any] = {"context": context, "steps": steps, "dtype": "float64", "device": "cpu",
-                               "record": f"log:{n_records}"}  # fmt: skip
+    options: dict[str, Any] = {"context": context, "batch_size": batch_size or 128, "steps": steps, "dtype": "float64",
+                               "device": "cpu", "record": f"log:{n_records}"}  # fmt: skip
     data = simulate(classes, eta_y=eta_y, eta_z=eta_z, seed=seed, variables=("attention", "z", "y", "loss"), **options)
     evidence = from_trajectory(data, classes)
     if seeds == 1:

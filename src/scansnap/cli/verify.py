@@ -1,8 +1,9 @@
-"""``scansnap verify``: the verdict on every lemma and theorem, and regime maps."""
+"""``scansnap verify``: verdicts on one setting, the table of all numbered statements, and regime maps."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from scansnap.claims.claim import Claim
     from scansnap.claims.report import Report
+    from scansnap.claims.statements import PaperRow
 
 STYLE = {"holds": "green", "fails": "bold red", "undecided": "yellow", "not applicable": "dim"}
 _FLOWS = 20  # points along each axis of the flow's map beside one by SGD, at most: between them it is smooth
@@ -53,6 +55,10 @@ def verify(
         ),
     ] = None,
     t_end: Annotated[float | None, typer.Option(help="End of the run. [default: 100 t₀, SGD 10 t₀]")] = None,
+    paper: Annotated[
+        bool,
+        typer.Option("--paper", help="Check all 31 numbered statements of the paper on built-in settings instead."),
+    ] = False,
     run: Annotated[int, typer.Option(help="Number of the run in a saved trajectory.")] = 0,
     three_way: Annotated[
         bool, typer.Option("--three-way", help="Print when closed form, flow and SGD begin to differ.")
@@ -66,7 +72,12 @@ def verify(
         bool, typer.Option("--sgd", help="Add a map by SGD runs, with an interval over seeds, beside the flow's.")
     ] = False,
     seeds: Annotated[int, typer.Option(help="SGD runs for each setting of the map.")] = 10,
-    batch_size: Annotated[int, typer.Option(help="Sequences per update of the map's SGD runs.")] = 128,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            help="Check SGD with this many sequences per update; 1 is Theorem 1's case. [default of SGD: 128]"
+        ),
+    ] = None,
     device: Device = "auto",
     x: Annotated[str, typer.Option(help="Horizontal axis of the map.")] = "ratio=1:1000:log",
     y: Annotated[str, typer.Option(help="Vertical axis of the map.")] = "overlap=0.01:0.9",
@@ -75,19 +86,25 @@ def verify(
         Path | None,
         typer.Option(
             "--out",
-            help="Write the map here, and its data beside it as CSV. "
-            "[default: out/map.png; where that exists out/map-2.png, and so on]",
+            help="Write the map here, and its data beside it as CSV; with --paper the table as Markdown. "
+            "[default: out/map.png or out/statements.md; where that exists out/map-2.png, and so on]",
         ),
     ] = None,
     overwrite: Overwrite = False,
 ) -> int:
-    """Check every lemma and theorem of the paper on your setting: holds, fails or not applicable, with numbers.
+    """Check the paper's statements about training on your setting: holds, fails or not applicable, with numbers.
 
     By default the claims are checked on the exact T → ∞ flow. The exit code is 0 when nothing fails, 1 when something
-    does.
+    does. --paper checks all 31 numbered statements, the appendix included; its exit code is 0 whatever the verdicts.
 
     A map by SGD first prints how long it takes. After a stop, the same command computes the rest.
     """
+    if paper:
+        if any((file, classes_file, preset, preset_set, map_of, three_way, figure)):
+            raise InputError("--paper", True, "no classes, --map, --three-way or --figure", "its settings are built in")
+        return paper_table(
+            target or default_output(Path("out/statements.md"), overwrite=overwrite), json_file, overwrite
+        )
     if sgd and map_of is None:
         raise InputError("--sgd", True, "--map as well", "to check one setting by SGD pass --finite-T")
     if map_of is not None:
@@ -96,7 +113,7 @@ def verify(
         check_output("the data beside --out", target.with_suffix(".csv"))
         if sgd:
             length = 128 if finite_t is None else finite_t
-            return sgd_map(map_of, x, y, points, target, overwrite, seeds, batch_size, length, device)
+            return sgd_map(map_of, x, y, points, target, overwrite, seeds, batch_size or 128, length, device)
         return regime_map(map_of, x, y, points, target, overwrite)
     if file is not None and classes_file is not None:
         raise InputError("--classes", str(classes_file), "no value when FILE is given")
@@ -127,7 +144,9 @@ def verify(
 
         classes = find_classes(file, preset, preset_options)
         grid(eta_y=eta_y, eta_z=eta_z)  # like the next lines: report what was typed before clashes of files
-        settings({} if finite_t is None else {"context": finite_t})
+        settings(
+            {name: value for name, value in (("context", finite_t), ("batch_size", batch_size)) if value is not None}
+        )
         t_end = None if t_end is None else check_float("t_end", t_end, above=0)
     if figure is not None:
         refuse_existing("--figure", figure, overwrite)
@@ -137,8 +156,10 @@ def verify(
         if data is not None:
             report = check_claims(data=data, run=run, progress=progress)
         else:
-            context = math.inf if finite_t is None else finite_t
-            report = check_claims(classes, eta_y=eta_y, eta_z=eta_z, context=context, t_end=t_end, progress=progress)
+            report = check_claims(
+                classes, eta_y=eta_y, eta_z=eta_z, context=math.inf if finite_t is None else finite_t,
+                batch_size=batch_size, t_end=t_end, progress=progress,
+            )  # fmt: skip
     print_report(report)
     if three_way:
         _print_agreement(classes, eta_y, eta_z, finite_t or 128)
@@ -241,6 +262,54 @@ def _claim_as_dict(claim: Claim) -> dict[str, Any]:
                              "until": alternative.until, "error": alternative.error,
                              "paper_error": alternative.paper_error}  # fmt: skip
     return {name: finite(value) for name, value in fields.items()}
+
+
+# --- the paper's numbered statements -------------------------------------------------------------------------------
+
+
+def paper_table(target: Path, json_file: Path | None, overwrite: bool) -> int:
+    """Judge every numbered statement; print and write the table. A cache holds finished settings until then."""
+    from scansnap.claims import statements
+
+    check_output("--out", target, ".md")
+    refuse_existing("--out", target, overwrite)
+    to_file = json_file is not None and str(json_file) != "-"
+    if json_file is not None and to_file:
+        check_output("--json", json_file)
+        refuse_existing("--json", json_file, overwrite)
+    cache = statements.paper_cache(target.with_suffix(".unfinished"), overwrite=overwrite)
+    try:
+        with progress_bar("claims") as progress:
+            rows = statements.check_paper(progress, cache)
+    except KeyboardInterrupt:
+        err.print(f"Stopped. Finished settings are in {cache.path}: the same command computes the rest.", markup=False)
+        return 130
+    text = json_text({"summary": statements.count(rows), "statements": [row.to_dict() for row in rows]})
+    if json_file is not None and not to_file:
+        print(text)
+    else:
+        print_paper(rows)
+    put(target, statements.as_markdown(rows))
+    if json_file is not None and to_file:
+        put(json_file, text + "\n")
+    cache.discard()
+    return 0
+
+
+def print_paper(rows: Sequence[PaperRow]) -> None:
+    from scansnap.claims.statements import count
+
+    table = new_table(
+        "statement", "kind", "verdict", "what fails", "what holds instead", no_wrap=("statement", "verdict")
+    )
+    for row in rows:
+        fails = ", ".join(dict.fromkeys(part.claim for part in row.fails))
+        style = STYLE.get(row.verdict, "yellow")
+        table.add_row(
+            row.statement.name, row.statement.kind, f"[{style}]{row.verdict}[/]", fails, escape(row.statement.instead)
+        )
+    out.print(table)
+    out.print(count(rows), markup=False)
 
 
 # --- regime maps --------------------------------------------------------------------------------------------------

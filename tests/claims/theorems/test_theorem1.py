@@ -10,11 +10,12 @@ import pytest
 from flows import by_name, evolve, flow, tokens
 
 import scansnap as ss
-from scansnap import SequenceClasses
+from scansnap import SequenceClasses, theory
 from scansnap.claims.claim import Claim
 from scansnap.claims.evidence import Evidence, from_trajectory
 from scansnap.claims.theorems import theorem1
 from scansnap.claims.theorems.gradient_decomposition import decompose, thinned_window
+from scansnap.claims.verify import gather_evidence
 
 
 def check(evidence: Evidence) -> dict[str, Claim]:
@@ -70,6 +71,30 @@ def test_what_is_seen_on_the_presets(preset: str, fails: str) -> None:
         assert claim.status == "not applicable"
         assert "weak overlap" in claim.reason
         assert claim.observed == ("fails" if name.removeprefix("theorem-1-") in fails.split() else "holds"), claim
+
+
+def test_the_printed_late_order_lacks_m_in_the_logarithm() -> None:
+    """Its constant grows with M; with M in the logarithm (Lemma 9) and at early times one constant is enough."""
+    early, late = theorem1.check_orders(flow("textbook"))
+    assert (early.status, late.status) == ("holds", "fails")
+    assert late.measured / late.predicted == pytest.approx(2.8, rel=0.02)
+    m, t_over_snap = np.array([1e2, 1e9]), np.geomspace(1, 1e6, 50)[:, None]
+    t = t_over_snap * theory.t_snap(eta_y=0.9, n_classes=2, vocab_size=m, delta=theory.snap_delta(m))
+    setting = {"eta_y": 0.9, "n_classes": 2, "vocab_size": m}
+    corrected = (theory.gamma(t, **setting) / theory.gamma_late(t, **setting)).max(0)
+    assert corrected[1] / corrected[0] < 1.5
+
+
+def test_at_batch_size_1_gamma_is_that_of_the_draws() -> None:
+    """Class counts spread by a third: beyond 25%, within what Corollary 1 allows; a wrong rate is beyond both."""
+    evidence = gather_evidence(SequenceClasses.textbook(), eta_y=0.9, eta_z=0.02, batch_size=1, seeds=1)
+    claim = by_name("theorem-1", theorem1.check(evidence))["theorem-1-gamma"]
+    assert (evidence.batch_size, evidence.context, claim.status) == (1, math.inf, "holds")
+    assert "that Corollary 1 allows" in claim.quantity
+    unaware = by_name("theorem-1", theorem1.check(replace(evidence, batch_size=None)))["theorem-1-gamma"]
+    assert unaware.status == "fails"
+    slow = by_name("theorem-1", theorem1.check(replace(evidence, eta_y=0.3)))["theorem-1-gamma"]
+    assert slow.observed == "fails"
 
 
 def test_sgd_with_long_sequences() -> None:

@@ -53,6 +53,15 @@ def test_textbook(eta_z, identity, lower):
     assert [claims[name].kind for name in EVERY] == ["measured", "measured", "identity", "measured"]
 
 
+@pytest.mark.parametrize(("eta_z", "off"), [(0.002, 0.017), (0.02, 0.18), (0.09, 0.95)])
+def test_the_identity_with_the_weaker_token_first(eta_z, off):
+    """It asks for the weaker token's own speed, and is off by as much as Theorem 2(a)'s rate."""
+    claim = theorem3.check_reverse(flow_of("textbook", 0.9, eta_z))
+    assert claim.status == ("holds" if off < 0.1 else "fails")
+    assert deviation(claim) == pytest.approx(off, rel=0.05)
+    assert deviation(theorem3.check_reverse(by_one_clock())) < 1e-6  # where Eq. 11 holds, it holds in both orders
+
+
 def test_a_failure_says_where():
     why = judged(flow_of("textbook", 0.9, 0.09))["theorem-3-identity"].reason
     for part in ("token 5 over 3 of class 0", "t = 288.3 (8.53 t₀)", "of the growth", "at the end of the record"):

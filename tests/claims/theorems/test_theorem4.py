@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from flows import NAMES, by_name, deviation, flow_of, strong_sgd
+from flows import NAMES, by_name, deviation, flow_of, strong_sgd, with_logits
 
 from scansnap.claims.claim import Claim
 from scansnap.claims.evidence import Evidence, from_flow
@@ -53,6 +53,20 @@ def test_textbook(eta_y, eta_z, slope, times, time):
     assert deviation(claims[RATES]) < 1e-5
     assert "instead of 4" in claims[PREMISE].reason
     assert "the exponent that fits best is none (at best -" in claims[GROWTH].quantity
+
+
+def test_long_after_t0_growth_is_doubly_logarithmic_in_the_end():
+    """The slope of B_n in ln ln t rises to 10¹⁰ t₀ and falls after it; χ is far below ln t throughout."""
+    classes = SequenceClasses.textbook()
+    evidence = from_flow(classes, eta_y=0.9, eta_z=0.02, t_end=1e20 * 33.8, rtol=1e-7, with_y=False)
+    growth, chi = theorem4.check_late(evidence)
+    assert (growth.status, chi.status) == ("holds", "holds")
+    assert growth.measured == pytest.approx(0.123, rel=0.1)
+    assert chi.measured == pytest.approx(0.10, rel=0.1)
+    clock = np.log(np.maximum(evidence.t, 1))[:, None, None]
+    faster = with_logits(evidence, evidence.z * (1 + clock) ** 2)  # attention that never snaps
+    assert [claim.status for claim in theorem4.check_late(faster)] == ["fails", "fails"]
+    assert theorem4.check_late(flow_of("textbook", 0.9, 0.02))[0].status == "not applicable"
 
 
 def test_why_the_premise_fails():

@@ -31,11 +31,18 @@ STATEMENT = Statement(
     "lemma-2", "Lemma 2", "the attention X^T b of a sampled sequence tends to c_n, its deviation falling as 1/√T",
     kind="identity",
 )  # fmt: skip
-STATEMENTS = (STATEMENT,)
+SIZE = Statement(
+    "lemma-2-size", "Lemma 2",
+    "the size of the deviation is that of T − 1 independent draws, √(Σ P v²‖e − c_n‖²/(T − 1))",
+    kind="identity",
+)  # fmt: skip
+STATEMENTS = (STATEMENT, SIZE)
 
 # On the slope. The law is asymptotic: at length T the RMS is off by a share a T*/T, with T* as in ``_least_length``
 # and a of order 1. From 32 T* to 2¹³ T* this tilts the fitted line by 0.005 a: the bound allows a = 4.
 TOLERANCE = 0.02
+# On the size at the longest length, 8192 T* or more, where the law is off by 1e-4; three standard errors are 0.02.
+SIZE_TOLERANCE = 0.05
 
 _ERRORS = 3  # standard errors of the slope on either side
 _SHORTEST, _LONGEST = 2**6, 2**40  # of the first length
@@ -56,7 +63,7 @@ def sequences(layout: TableLayout, length: int, step: int, seed: int) -> yz.Coun
     )
 
 
-def check(evidence: Evidence, *, draw: Draw = sequences, seed: int = 0) -> Claim:
+def check(evidence: Evidence, *, draw: Draw = sequences, seed: int = 0) -> list[Claim]:
     """At the last recorded z, for T = 2⁶ … 2¹⁴ (later where attention rests on rare tokens).
 
     ``draw`` has the signature of `sequences`.
@@ -68,24 +75,25 @@ def check(evidence: Evidence, *, draw: Draw = sequences, seed: int = 0) -> Claim
     z = evidence.z[-1, np.searchsorted(classes.queries, shown.queries)]  # (Q, M)
     c = np.where(layout.slot_p > 0, evidence.attention[-1, chosen[:, None], layout.slots], 0.0)  # (K, S)
     if not (np.isfinite(z).all() and np.isfinite(c).all()):
-        return STATEMENT.not_applicable(f"there is no attention: z is not finite at t = {evidence.t[-1]:.4g}")
+        return _not_applicable(f"there is no attention: z is not finite at t = {evidence.t[-1]:.4g}")
     v, jump = _draws(layout.slot_p, c)
     limit = (layout.slot_p * jump).sum(-1)  # (K,) of (T − 1) E‖X^T b − c‖²
     if not limit.max() > 0:
-        return STATEMENT.not_applicable("every context is a single token: X^T b = c_n at any length")
+        return _not_applicable("every context is a single token: X^T b = c_n at any length")
     first = _least_length(layout.slot_p, v, jump, limit)
     if first > _LONGEST:
-        return STATEMENT.not_applicable(f"attention rests on tokens too rare to be met at lengths below {_LONGEST:.2g}")
+        return _not_applicable(f"attention rests on tokens too rare to be met at lengths below {_LONGEST:.2g}")
     lengths = first * _FACTORS
     expected = np.sqrt(limit.mean() / (lengths - 1))
     if expected[-1] < 100 * _precision(c):
-        return STATEMENT.not_applicable(
+        return _not_applicable(
             f"a deviation of {expected[-1]:.2g}, at T = {lengths[-1]:.2g}, is not seen in single precision"
         )
-    rms, slope, slope_error = _fit(layout, z, c, lengths, draw, seed)
+    rms, rms_error, slope, slope_error = _fit(layout, z, c, lengths, draw, seed)
     off, noise = abs(slope + 0.5), _ERRORS * slope_error
     worst = int(np.argmax(np.maximum(rms / expected, expected / np.maximum(rms, 1e-300))))
-    return STATEMENT.judge(
+    curve = Curve("T", "RMS deviation of X^T b from c_n", lengths, rms, expected, log_y=True)
+    shape = STATEMENT.judge(
         quantity=f"slope of log RMS(X^T b − c_n) against log T, T = {first} to {lengths[-1]} "
         f"(standard error {slope_error:.2g})",
         measured=slope,
@@ -93,14 +101,28 @@ def check(evidence: Evidence, *, draw: Draw = sequences, seed: int = 0) -> Claim
         deviation=off,
         tolerance=TOLERANCE,
         failure=f"RMS {rms[worst]:.3g} instead of {expected[worst]:.3g} at T = {lengths[worst]}",
-        curve=Curve("T", "RMS deviation of X^T b from c_n", lengths, rms, expected, log_y=True),
+        curve=curve,
         interval=(max(off - noise, 0.0), off + noise),
         remedy=f"more sequences would decide: the slope is known to ± {noise:.2g}",
     )
+    off, noise = abs(rms[-1] / expected[-1] - 1), _ERRORS * rms_error[-1] / expected[-1]
+    size = SIZE.judge(
+        quantity=f"RMS(X^T b − c_n) at T = {lengths[-1]} (standard error {rms_error[-1]:.2g})",
+        measured=rms[-1], predicted=expected[-1], deviation=off, tolerance=SIZE_TOLERANCE,
+        failure=f"off by {off:.2g}", curve=curve, interval=(max(off - noise, 0.0), off + noise),
+        remedy=f"more sequences would decide: the size is known to ± {noise:.2g} of it",
+    )  # fmt: skip
+    return [shape, size]
 
 
-def _fit(layout: TableLayout, z: Array, c: Array, lengths: Array, draw: Draw, seed: int) -> tuple[Array, float, float]:
-    """RMS deviation at each length, the slope of its logarithm, and the slope's standard error."""
+def _not_applicable(reason: str) -> list[Claim]:
+    return [statement.not_applicable(reason) for statement in STATEMENTS]
+
+
+def _fit(
+    layout: TableLayout, z: Array, c: Array, lengths: Array, draw: Draw, seed: int
+) -> tuple[Array, Array, float, float]:
+    """RMS deviation at each length with its standard error, the slope of its logarithm, and the slope's."""
     x = np.log(lengths - 1.0)
     lever = (x - x.mean()) / ((x - x.mean()) ** 2).sum()
     samples, slope, slope_error = np.empty((len(lengths), 0)), math.nan, math.inf
@@ -109,12 +131,13 @@ def _fit(layout: TableLayout, z: Array, c: Array, lengths: Array, draw: Draw, se
         samples = np.hstack([samples, [_deviations(layout, z, c, batch) for batch in batches]])  # (lengths, samples)
         mean = samples.mean(1)
         if not (mean > 0).all():  # sequences equal to their class were not sampled: no slope
-            return np.sqrt(mean), math.nan, math.nan
+            return np.sqrt(mean), np.full(len(mean), math.nan), math.nan, math.nan
         error = samples.std(1, ddof=1) / math.sqrt(samples.shape[1])  # of the mean square
         slope, slope_error = float(lever @ np.log(mean)) / 2, float(np.linalg.norm(lever * error / (2 * mean)))
         if _ERRORS * slope_error <= _ENOUGH:
             break
-    return np.sqrt(samples.mean(1)), slope, slope_error
+    rms = np.sqrt(mean)
+    return rms, error / (2 * rms), slope, slope_error
 
 
 def _deviations(layout: TableLayout, z: Array, c: Array, batch: yz.CountBatch) -> Array:

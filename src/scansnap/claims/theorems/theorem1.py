@@ -18,6 +18,7 @@ met the rest, P⊥g_n, is less than 1% of ‖g_n‖, and it alone moves attentio
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,7 +39,7 @@ from scansnap.claims.theorems.gradient_decomposition import (
     thinned_window,
 )
 from scansnap.claims.time_windows import TRAINING, TRANSITION
-from scansnap.theory import gamma
+from scansnap.theory import gamma, snap_delta, t_scan, t_snap
 
 if TYPE_CHECKING:
     from scansnap.claims.ours.path import PredictedPath
@@ -74,6 +75,14 @@ GAMMA = Statement(
 
 STATEMENTS = (SPAN, BETA, XI, XI_SIZE, GAMMA)
 
+EARLY = Statement("theorem-1-early", "Theorem 1(b)", "γ(t) = O(η_Y t/K) up to t₀′ = K ln M/η_Y", kind="formula")
+LATE = Statement(
+    "theorem-1-late", "Theorem 1(b)",
+    "γ(t) = O(K ln(η_Y t/K)/(η_Y t)) from t₀ = 2(1+δ′)K ln M/η_Y on, as printed: without M in the logarithm",
+    kind="formula",
+)  # fmt: skip
+ORDERS = (EARLY, LATE)
+
 # "≫" is read as a factor of MUCH throughout, so what the proof drops may be this share of what it keeps, where it
 # matters: of P⊥g_n. (Of ‖g_n‖, a decomposition without any f_n' would do.)
 SPAN_TOLERANCE = 1 / MUCH
@@ -88,6 +97,14 @@ BETA_SLACK = 3.0
 # γ leaves out ι_n − 1 ≤ λ₁²/(1 − λ₁), which weak overlap (λ₁ < 1/K) bounds by 1/6 for three classes and by less for
 # more; a quarter also covers 1/M, and two classes up to an overlap of 0.4.
 GAMMA_TOLERANCE = 0.25
+
+# An order is a bound with one constant for all M. Between these M ln M grows 4.5 times, so that a constant that is none
+# grows by much more than half.
+_VOCABULARIES = 10.0 ** np.arange(2, 10)
+ORDER_TOLERANCE = 0.5
+
+# γ at batch size 1 is that of N_n draws instead of t/K. Corollary 1 allows a share |σ| of K√(ln(2K/δ)/t).
+_RISK = 0.05
 
 XI_SIZE_TOLERANCE = GAMMA_TOLERANCE  # the same factor, 1 + δ₁, stands before ξ; 3/M for each β comes on top
 
@@ -104,6 +121,33 @@ def check(evidence: Evidence) -> list[Claim]:
         return [statement.not_applicable(reason, evidence.select_assumptions()) for statement in STATEMENTS]
     fit = decompose(evidence, times)
     return [claim(evidence, times, fit) for claim in (_span, _beta, _xi_sign, _xi_size, _gamma_size)]
+
+
+def check_orders(evidence: Evidence) -> list[Claim]:
+    """γ of Lemma 9 over the printed orders: the largest ratio over the times of each, as M grows."""
+    return [_order(statement, evidence) for statement in ORDERS]
+
+
+def _order(statement: Statement, evidence: Evidence) -> Claim:
+    k, eta_y = evidence.classes.n_classes, evidence.eta_y
+    largest = []
+    for m in _VOCABULARIES:
+        setting = {"eta_y": eta_y, "n_classes": k, "vocab_size": m}
+        if statement is EARLY:
+            t = np.linspace(0.01, 1, 200) * t_scan(**setting)
+            order = eta_y * t / k
+        else:
+            t = np.geomspace(1, 1e6, 200) * t_snap(**setting, delta=snap_delta(m))
+            order = k * np.log(eta_y * t / k) / (eta_y * t)
+        largest.append(float((gamma(t, **setting) / order).max()))
+    grown = largest[-1] / largest[0]
+    return statement.judge(
+        quantity=f"largest γ over the order at M = {_VOCABULARIES[-1]:.0e}, against that at M = {_VOCABULARIES[0]:g}",
+        measured=largest[-1], predicted=largest[0], deviation=max(grown - 1, 0.0), tolerance=ORDER_TOLERANCE,
+        failure=f"the constant grows with M, {grown:.3g} times from M = 10² to 10⁹",
+        curve=Curve("M", "largest γ over the order", _VOCABULARIES, np.array(largest),
+                    np.full(len(largest), largest[0])),
+    )  # fmt: skip
 
 
 def _span(evidence: Evidence, times: Array, fit: Decomposition) -> Claim:
@@ -231,10 +275,13 @@ def _gamma_size(evidence: Evidence, times: Array, fit: Decomposition) -> Claim:
         return GAMMA.not_applicable(reason, assumptions)
     t, gamma_iota = evidence.t[times][late], fit.gamma_iota[late][:, at]  # (n,), (n, k)
     predicted = np.asarray(gamma(t, eta_y=evidence.eta_y, n_classes=k, vocab_size=m))
-    off = np.abs(gamma_iota / predicted[:, None] - 1)
+    draws = t * (evidence.batch_size or math.inf)
+    slack = k * np.sqrt(math.log(2 * k / _RISK) / draws)
+    off = np.maximum(np.abs(gamma_iota / predicted[:, None] - 1) - slack[:, None], 0)
     i, n = index_of_largest(off)
     return GAMMA.judge(
-        quantity=f"a_n, the coefficient of f_n in g_n, where it is relatively furthest from γ(t), "
+        quantity=f"a_n, the coefficient of f_n in g_n, where it is relatively furthest from γ(t)"
+        f"{', beyond the spread of class counts that Corollary 1 allows' * evidence.sampled}, "
         f"{TRANSITION.describe(evidence)}",
         measured=float(gamma_iota[i, n]), predicted=float(predicted[i]), deviation=float(off[i, n]),
         tolerance=GAMMA_TOLERANCE, assumptions=assumptions,

@@ -34,6 +34,15 @@ IDENTITY = Statement(
     alternatives=("memory", "response"),
 )
 
+REVERSE = Statement(
+    "theorem-3-reverse",
+    "Theorem 3 (Eq. 11)",
+    "The same with the weaker token first: r(0) < 0, and χ is that of the weaker one.",
+    alternatives=("memory", "response"),
+    kind="dependent",
+    repeats=("theorem-2a-rate",),  # the share by which the weaker token's speed is off, integrated
+)
+
 LOWER = Statement(
     "theorem-3-lower",
     "Theorem 3 (Eq. 12, left)",
@@ -95,53 +104,66 @@ class _Pair:
     other: int
     measured: Array  # ln(1 + r)
     predicted: Array  # ln(1 + r(0) χ)
-    log_chi: Array
+    size: Array  # what errors are relative to
 
     def error(self, times: Array, resolution: float) -> Array:
-        """At each of the times, as a share of the growth reached by then; 0 while that is below the resolution."""
-        size = np.abs(self.log_chi[times])
+        """At each of the times, as a share of the size reached by then; 0 while that is below the resolution."""
+        size = np.abs(self.size[times])
         return np.where(size <= resolution, 0.0, np.abs(self.measured - self.predicted)[times] / size)
 
 
-def _pairs(evidence: Evidence) -> list[_Pair]:
-    """The strongest distinct token of each class against the others; all other pairs follow from these.
+def _pairs(evidence: Evidence, statement: Statement) -> list[_Pair]:
+    """The strongest distinct token of each class over the others, or the others over it.
 
-    (1 − 1/χ_l)/f_l(0)² is the same for l and l' exactly if Eq. 11 holds for them, so it holds for every pair of a
-    class if it holds for all pairs with one token.
+    (1 − 1/χ_l)/f_l(0)² is the same for l and l' exactly if Eq. 11 holds for them, so exact identities with one token
+    give all. To a tenth the two orders differ: with the weaker token first, what is asked is its own speed.
     """
     pairs = []
     for n in range(evidence.classes.n_classes):
         tokens = evidence.classes.distinct(n)
         if len(tokens) < 2:
             continue
-        c = evidence.attention[:, n]
+        c, z = evidence.attention[:, n], evidence.z[:, evidence.class_query[n]]
         top = tokens[np.argmax(c[0, tokens])]
-        z = evidence.z[:, evidence.class_query[n], top]
-        log_chi = 2 * (z - z[0])
         for other in tokens[tokens != top]:
-            measured = 2 * np.log(c[:, top] / c[:, other])
-            log_r0 = np.log(np.expm1(measured[0]))  # −∞ for two equal tokens: r stays 0
-            predicted = np.logaddexp(0, log_r0 + log_chi)
-            pairs.append(_Pair(n, int(top), int(other), measured, predicted, log_chi))
+            first, second = (other, top) if statement is REVERSE else (top, other)
+            measured = 2 * np.log(c[:, first] / c[:, second])
+            log_chi = 2 * (z[:, first] - z[0, first])
+            r0 = np.expm1(measured[0])
+            if statement is REVERSE:
+                predicted, size = np.log1p(r0 * np.exp(log_chi)), measured - measured[0]
+            else:
+                predicted, size = np.logaddexp(0, np.log(r0) + log_chi), log_chi  # ln 0: two equal tokens stay equal
+            pairs.append(_Pair(n, int(first), int(second), measured, predicted, size))
     return pairs
 
 
-def check_pairs(evidence: Evidence, window: Array) -> Claim:
-    """The worst pair, relative to the growth reached by then."""
+@np.errstate(all="ignore")
+def check_reverse(evidence: Evidence) -> Claim:
+    """The identity with the weaker token first, relative to the change of ln(1 + r) by then."""
+    window = TRAINING.select(evidence)
+    if len(window) == 0:
+        return REVERSE.not_applicable(f"no time is recorded in {TRAINING.describe(evidence)}")
+    return check_pairs(evidence, window, REVERSE)
+
+
+def check_pairs(evidence: Evidence, window: Array, statement: Statement = IDENTITY) -> Claim:
+    """The worst pair, relative to the size reached by then."""
     assumed = evidence.select_assumptions()
-    pairs = _pairs(evidence)
+    pairs = _pairs(evidence, statement)
     if not pairs:
-        return IDENTITY.not_applicable("no class has two distinct tokens", assumed)
+        return statement.not_applicable("no class has two distinct tokens", assumed)
     resolution = 2 * evidence.resolution  # ln χ is twice a logit
-    pairs = [p for p in pairs if not np.abs(p.log_chi[window]).max() <= resolution]
+    pairs = [p for p in pairs if not np.abs(p.size[window]).max() <= resolution]
     if not pairs:
-        return IDENTITY.not_applicable("the distinct tokens' logits do not move", assumed)
+        return statement.not_applicable("the distinct tokens' logits do not move", assumed)
     worst = max(pairs, key=lambda p: nan_to_inf(p.error(window, resolution).max()))
     error = worst.error(window, resolution)
     at = window[np.argmax(error)]
     final = max(nan_to_inf(p.error(np.array([-1]), resolution)[0]) for p in pairs)
+    share = "its change" if statement is REVERSE else "the growth ln χ"
     pair = f"token {worst.token} over {worst.other} of class {worst.n}"
-    return IDENTITY.judge(
+    return statement.judge(
         quantity=f"relative gain r of {pair} at t = {evidence.t[at]:.4g} (worst in {TRAINING.describe(evidence)})",
         measured=_expm1(worst.measured[at]),
         predicted=_expm1(worst.predicted[at]),
@@ -150,7 +172,7 @@ def check_pairs(evidence: Evidence, window: Array) -> Claim:
         assumptions=assumed,
         failure=(
             f"{pair}, {evidence.format_time(evidence.t[at])}: ln(1 + r) = {worst.measured[at]:.4g} against "
-            f"{worst.predicted[at]:.4g}, off by {error.max():.2g} of the growth ln χ; "
+            f"{worst.predicted[at]:.4g}, off by {error.max():.2g} of {share}; "
             f"by {final:.2g} at the end of the record, {evidence.format_time(evidence.t[-1])}"
         ),
         curve=Curve(

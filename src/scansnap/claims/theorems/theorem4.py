@@ -33,6 +33,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.interpolate import CubicSpline
 
+from scansnap.claims.assumptions import MUCH
 from scansnap.claims.claim import Claim, Curve, Statement, nan_to_inf
 from scansnap.claims.evidence import Array, Evidence
 from scansnap.claims.theorems import theorem4_time
@@ -47,6 +48,18 @@ RATES = Statement(
     "Theorem 4 (Appendix F)",
     "B_n(t₀) does not change when both rates are changed by the same factor.",
 )
+
+LATE_GROWTH = Statement(
+    "theorem-4-late-growth", "Theorem 4", "Long after t₀, B_n = O(ln ln t): its slope in ln ln t no longer rises."
+)
+LATE_CHI = Statement(
+    "theorem-4-late-chi", "Theorem 4", "Long after t₀, χ = O(ln t): ln χ rises with ln ln t at a slope of at most 1."
+)
+LATE = (LATE_GROWTH, LATE_CHI)
+
+LATE_END = 1e15  # in t₀: earliest end of a record. On textbook the slope of B_n rises up to 10¹⁰ t₀
+_WINDOWS = 8  # equal in ln ln t, from 10 t₀ on
+LATE_TOLERANCE = 0.05  # relative to the largest slope, and to 1: what windows of this width cannot tell
 
 RATES_TOLERANCE = 0.1  # as for Theorem 1: what can be told apart in a plot
 
@@ -63,6 +76,47 @@ _FEWEST_STEPS = 4  # before t₀, for B_n(t₀) to mean anything
 def check(evidence: Evidence) -> list[Claim]:
     """The premise, the growth that it implies and the time of the transition."""
     return [check_premise(evidence), check_growth(evidence), theorem4_time.check(evidence)]
+
+
+@np.errstate(all="ignore")
+def check_late(evidence: Evidence) -> list[Claim]:
+    """The slopes of B_n and ln χ in ln ln(Mη_Y t/K), window by window; the worst class decides."""
+    assumed = assumptions(evidence)
+    if evidence.source != "flow" or evidence.t[0] != 0 or evidence.t[-1] < LATE_END * evidence.t_snap:
+        reason = f"late times are those of a flow from 0 to {LATE_END:.0e} t₀ and more"
+        return [statement.not_applicable(reason, assumed) for statement in LATE]
+    if not evidence.classes_with_distinct:
+        return [statement.not_applicable("no class has distinct tokens", assumed) for statement in LATE]
+    after = evidence.t >= MUCH * evidence.t_snap
+    clock = np.log(np.log(evidence.classes.vocab_size * evidence.eta_y * evidence.t / evidence.classes.n_classes))
+    edges = np.linspace(clock[after][0], clock[-1], _WINDOWS + 1)
+    found = []
+    for n in evidence.classes_with_distinct:
+        tokens = evidence.classes.distinct(n)
+        z = evidence.z[:, evidence.class_query[n], tokens[np.argmax(evidence.attention[0, n, tokens])]]
+        b, log_chi = (np.diff(np.interp(edges, clock[after], x[after])) / np.diff(edges)
+                      for x in (evidence.measured_growth[:, n], 2 * (z - z[0])))  # fmt: skip
+        found.append((n, b, log_chi))
+    n, b, _ = max(found, key=lambda one: nan_to_inf(one[1][-1] / one[1].max()))
+    chi_class, _, chi = max(found, key=lambda one: nan_to_inf(one[2].max()))
+    times = np.exp(np.exp((edges[1:] + edges[:-1]) / 2)) * evidence.classes.n_classes
+    times /= evidence.classes.vocab_size * evidence.eta_y
+    rising = float(max(b[-1] / b[-2] - 1, 0))
+    return [
+        LATE_GROWTH.judge(
+            quantity=f"slope of B_n of class {n} in ln ln(Mη_Y t/K) at the end, against that in the window before "
+            f"(largest {b.max():.3g}; by Eq. 132 it tends to ½ of the class's share)",
+            measured=float(b[-1]), predicted=float(b[-2]), deviation=rising, tolerance=LATE_TOLERANCE,
+            assumptions=assumed, failure=f"it is still rising, by {rising:.2g} from one window to the next",
+            curve=Curve("t", f"slope of B_n of class {n} in ln ln t", times, b, np.full(len(b), b.max())),
+        ),
+        LATE_CHI.judge(
+            quantity=f"largest slope of ln χ of the dominant token of class {chi_class} in ln ln(Mη_Y t/K)",
+            measured=float(chi.max()), predicted=1.0, deviation=float(max(chi.max() - 1, 0)),
+            tolerance=LATE_TOLERANCE, assumptions=assumed, failure="χ grows faster than ln t",
+            curve=Curve("t", f"slope of ln χ of class {chi_class} in ln ln t", times, chi, np.ones(len(chi))),
+        ),
+    ]  # fmt: skip
 
 
 @np.errstate(all="ignore")  # what is not a number is judged a failure, in Statement.judge
