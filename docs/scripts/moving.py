@@ -72,7 +72,7 @@ def compute() -> Moments:
     recorded = np.unique(np.concatenate([[0], np.geomspace(1, STEPS, 120).round()]).astype(int))
     data = ss.simulate(classes, steps=STEPS, record=recorded.tolist(), **RATES)
     snap = snap_time(data, classes, pool=False).isel(run=0)
-    if not bool(snap.found):
+    if not bool(snap.has_snapped):
         raise SystemExit(f"Attention does not snap in this run: {snap.reason.item()}")
     steps = np.unique(np.concatenate([[0], np.geomspace(1, STEPS, FRAMES).round()]).astype(int))
     attention = (

@@ -86,7 +86,7 @@ last = float(abs(end - middle).sum("token").mean() / 2)
 snap = ss.measure.snap_time(data)
 print(f"attention moves by {first:.0%} in the first half, then by {last:.1%}")
 print(f"it snapped at step {float(snap.t_snap[0]):.0f}")
-assert bool(snap.found[0])
+assert bool(snap.has_snapped[0])
 assert last < first / 10
 assert (
     data.loss.isel(step=-1) < data.loss.sel(step=50)

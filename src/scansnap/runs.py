@@ -30,8 +30,8 @@ class Runs:
 
     Parameters
     ----------
-    given
-        The names among momentum and weight decays that `grid` was given; `simulate` may set the others.
+    fields_set
+        The names among momentum and weight decays that `grid` sets; `simulate` may set the others.
 
     Examples
     --------
@@ -54,7 +54,7 @@ class Runs:
         least=0, below=1, page=Page("Momentum", "μ", 0.0, 0.99, default=0.9, most=0.999))  # fmt: skip
     weight_decay_y: np.ndarray = setting(0.0, "Weight decay of Y alone.", per_run=float, least=0, page=None)
     weight_decay_z: np.ndarray = setting(0.0, "Weight decay of Z alone.", per_run=float, least=0, page=None)
-    given: tuple[str, ...] = field(default=(), kw_only=True)
+    fields_set: tuple[str, ...] = field(default=(), kw_only=True)
 
     def __len__(self) -> int:
         return len(self.seed)
@@ -87,21 +87,21 @@ class Runs:
         for name, value in open_.items():
             if value is not None:
                 for own in _stands_for(name):
-                    if own in self.given:
+                    if own in self.fields_set:
                         raise InputError.conflict(name, "given by the runs, too; leave one of the two out", value)
                     if own in changed:
                         raise InputError.conflict(name, "given beside weight_decay; leave one of the two out", value)
                     changed[own] = np.full(len(self), run_fields()[name].check(value))
-        return replace(self, **changed, given=("momentum", *DECAYS))
+        return replace(self, **changed, fields_set=("momentum", *DECAYS))
 
     @classmethod
     def of(cls, column: dict[str, np.ndarray]) -> Runs:
         """Return runs from columns; missing fields have their defaults."""
         column = {own: values for name, values in column.items() for own in _stands_for(name)}
         eta_y = column["eta_y"] if "eta_y" in column else column.pop("ratio") * column["eta_z"]
-        rest = {name: column.get(name, np.full(len(eta_y), one.default)) for name, one in settings_of(cls).items()}
-        given = tuple(name for name in column if name in SHARED)
-        return cls(**(rest | {"eta_y": eta_y}), given=given)
+        rest = {name: column.get(name, np.full(len(eta_y), spec.default)) for name, spec in settings_of(cls).items()}
+        fields_set = tuple(name for name in column if name in SHARED)
+        return cls(**(rest | {"eta_y": eta_y}), fields_set=fields_set)
 
 
 DECAYS = ("weight_decay_y", "weight_decay_z")
@@ -191,7 +191,7 @@ def values_of(declared: SettingSpec, value: Any) -> list[Any]:
         value = value.item()
     if isinstance(value, str) or not isinstance(value, Iterable):
         value = [value]
-    values = [declared.check(one) for one in value]
+    values = [declared.check(number) for number in value]
     if not values:
         raise InputError(declared.name, "empty", "at least one number")
     return values

@@ -12,7 +12,7 @@ from scipy.stats import t, ttest_1samp
 
 from refusals import refused
 from scansnap.measure import comparison
-from scansnap.measure.comparison import LEVEL, MOST_SEEDS, POWER, compare, holm, interval, said
+from scansnap.measure.comparison import LEVEL, MOST_SEEDS, POWER, compare, holm, interval, plus_minus
 
 
 def test_mean_interval_and_p_are_those_of_the_paired_t_test():
@@ -165,7 +165,7 @@ def test_bad_input_is_said():
      (1.0, np.inf, "+1.000 (no interval)"), (np.nan, 1.0, "no number (a run failed)")],
 )  # fmt: skip
 def test_digits_follow_the_interval(mean, half, text):
-    assert said(mean, half) == text
+    assert plus_minus(mean, half) == text
 
 
 def test_an_interval_says_when_there_is_none():

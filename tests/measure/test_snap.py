@@ -67,7 +67,7 @@ def test_a_smooth_knee_is_found(gain: float, exponent: float) -> None:
     found = snap_time(trajectory(TIMES, knee(TIMES, gain)), CLASSES, exponent=exponent)
     assert found["t_snap"].dims == ()
     low, mid, high = (float(found[name]) for name in ("t_snap_low", "t_snap", "t_snap_high"))
-    assert bool(found["found"]), found["reason"].item()
+    assert bool(found["has_snapped"]), found["reason"].item()
     assert found["reason"].item() == ""
     message = f"t_snap {mid:.3f} in [{low:.3f}, {high:.3f}], truth {truth:.3f}"
     assert low < mid < high, message
@@ -127,8 +127,8 @@ def test_one_definition_for_every_curve() -> None:
 def test_a_logarithm_snaps_in_t_and_never_in_ln_t() -> None:
     """S ∝ ln(1 + (t/at)²): frozen in t, as fast as ever in ln t."""
     found = snap_time(trajectory(TIMES, 0.01 * np.log1p((TIMES / KNEE) ** 2)), CLASSES)
-    assert bool(found.found)
-    assert not bool(found.found_ln)
+    assert bool(found.has_snapped)
+    assert not bool(found.has_snapped_ln)
     assert "not frozen" in found.reason_ln.item()
     assert np.isnan(found.t_snap_ln)
 
@@ -137,7 +137,7 @@ def test_an_iterated_logarithm_snaps_in_both() -> None:
     """ln ln: the speed per ln t falls as 1/ln t; the record must be long enough to see it fall to half."""
     times = np.geomspace(0.3, 3e6, 120)
     found = snap_time(trajectory(times, 0.01 * np.log1p(np.log1p((times / KNEE) ** 2))), CLASSES)
-    assert bool(found.found_ln), found.reason_ln.item()
+    assert bool(found.has_snapped_ln), found.reason_ln.item()
     assert 0.5 < float(found.t_snap_ln) / (2 * KNEE) < 2
     assert float(found.t_snap_ln_low) < float(found.t_snap_ln) < float(found.t_snap_ln_high)
 
@@ -173,9 +173,9 @@ def test_what_has_hardly_begun_to_move_has_not_snapped(seeds: int) -> None:
     assert 3 < fastest < 30, "the curve is the one that was marked"
     assert moved.mean(0)[steps == fastest] < 0.1 * moved.mean(0).max()
     found = estimate_snap(steps, moved, np.random.default_rng(0))
-    assert not found.t.found
+    assert not found.t.has_snapped
     assert HARDLY_BEGUN in found.t.reason
-    assert found.t.said() == "has not snapped"
+    assert found.t.describe() == "has not snapped"
     assert str(in_t(np.log(steps), moved[0], between=False)[1]) == HARDLY_BEGUN
 
 
@@ -188,9 +188,9 @@ def test_attention_that_goes_round_has_not_frozen_in_ln_t() -> None:
     assert (steps[end] / steps[np.minimum(start + 1, end)] < math.e).all()
     middle, way = np.sqrt(steps[start] * steps[end]), moved[:, end]
     slow, steady = (np.abs(moved[:, end] - moved[:, start]), np.full_like(way, 0.2) * np.minimum(middle / 500, 1.0))
-    assert estimate_snap(steps, moved, np.random.default_rng(0), folds=(middle, slow, way)).ln.found
+    assert estimate_snap(steps, moved, np.random.default_rng(0), folds=(middle, slow, way)).ln.has_snapped
     found = estimate_snap(steps, moved, np.random.default_rng(0), folds=(middle, steady, way)).ln
-    assert not found.found
+    assert not found.has_snapped
 
 
 def test_what_is_still_half_as_fast_has_not_snapped() -> None:
@@ -198,7 +198,7 @@ def test_what_is_still_half_as_fast_has_not_snapped() -> None:
     times = np.geomspace(0.3, 2 * KNEE, 60)
     assert FROZEN < 0.8
     found = snap_time(trajectory(times, knee(times, 2.0)), CLASSES)
-    assert not bool(found.found)
+    assert not bool(found.has_snapped)
     assert "not frozen" in found.reason.item()
     assert float(found.t_fastest) == pytest.approx(KNEE, rel=0.02)
     assert np.isnan(found.t_snap)
@@ -230,7 +230,7 @@ def test_seeds_are_pooled_and_their_interval_is_honest() -> None:
     assert found["t_snap"].dims == ("setting",)
     assert found["eta_y"].values.tolist() == list(range(1, n_settings + 1))
     assert (found["n_runs"] == n_seeds).all()
-    assert found["found"].all(), set(found["reason"].values.tolist())
+    assert found["has_snapped"].all(), set(found["reason"].values.tolist())
     share, message = share_inside(found, KNEE)
     assert 0.5 < share < 0.86, message
     shift = np.log(found["t_snap"] / KNEE)
@@ -243,15 +243,15 @@ def test_single_runs_quote_their_own_noise() -> None:
     found = snap_time(data, CLASSES, pool=False)
     assert found["t_snap"].dims == ("run",)
     assert found["seed"].values.tolist() == list(range(60))
-    assert found["found"].mean() > 0.9, set(found["reason"].values.tolist())
-    share, message = share_inside(found.isel(run=found["found"].values), KNEE)
+    assert found["has_snapped"].mean() > 0.9, set(found["reason"].values.tolist())
+    share, message = share_inside(found.isel(run=found["has_snapped"].values), KNEE)
     assert 0.5 < share < 0.86, message
 
 
 def test_noise_alone_is_seldom_taken_for_an_answer() -> None:
     data = trajectory(TIMES, walk(np.random.default_rng(9), TIMES, 0.1, 60))
-    single = snap_time(data, CLASSES, pool=False)["found"].mean()
-    pooled = snap_time(data.assign_coords(eta_y=("run", np.repeat(np.arange(15), 4))), CLASSES)["found"].mean()
+    single = snap_time(data, CLASSES, pool=False)["has_snapped"].mean()
+    pooled = snap_time(data.assign_coords(eta_y=("run", np.repeat(np.arange(15), 4))), CLASSES)["has_snapped"].mean()
     assert float(single) <= 0.1
     assert float(pooled) <= 0.1
 
@@ -296,7 +296,7 @@ def test_not_found_says_why(
     curve: Callable[[np.ndarray], np.ndarray], reason: str, interval: tuple[float, float] | None
 ) -> None:
     found = snap_time(trajectory(TIMES, curve(TIMES)), CLASSES)
-    assert not bool(found["found"]), float(found["t_snap"])
+    assert not bool(found["has_snapped"]), float(found["t_snap"])
     assert np.isnan(found["t_snap"])
     assert found["reason"].item()
     assert reason in found["reason"].item()
@@ -317,7 +317,7 @@ def test_runs_that_became_non_finite_do_not_count_as_frozen() -> None:
     found = snap_time(data, CLASSES)
     np.testing.assert_allclose(found["t_snap"], KNEE, rtol=0.02)
     single = snap_time(data, CLASSES, pool=False)
-    assert single["found"].values.tolist() == [True, False, True]
+    assert single["has_snapped"].values.tolist() == [True, False, True]
     assert single["reason"].values[1] == "every run became non-finite"
 
 

@@ -63,7 +63,7 @@ def test_flows_snap_like_1_over_eta_y() -> None:
         ],
         "eta_y",
     )
-    assert found["found"].all(), found["reason"].values
+    assert found["has_snapped"].all(), found["reason"].values
     exponent, error = slope(found)
     assert abs(exponent + 1) < 3 * error + 0.002, f"slope {exponent:.4f} ± {error:.4f}, expected −1"
 
@@ -78,7 +78,7 @@ def test_sgd_snaps_like_1_over_eta_y() -> None:
     found = snap_time(data, classes)
     assert found["n_runs"].values.tolist() == [6] * 4
     # fastest in all four; the record is long enough to see the two faster decoders slow down to half of it
-    assert found["found"].values.tolist() == [False, False, True, True], found["reason"].values
+    assert found["has_snapped"].values.tolist() == [False, False, True, True], found["reason"].values
     assert (found["over"] == "6 training seeds").all()
     exponent, error = slope(found)
     assert error < 0.05
@@ -98,6 +98,6 @@ def test_momentum_and_larger_classes_from_random_starts() -> None:
         device="cpu",
     )  # fmt: skip
     found = snap_time(data, classes)
-    assert found["found"].all(), found["reason"].values
+    assert found["has_snapped"].all(), found["reason"].values
     late, early = found["t_snap"].values
     assert 1.5 < late / early < 4, (late, early)  # less than 4, as momentum has its own delay

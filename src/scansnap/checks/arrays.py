@@ -88,16 +88,16 @@ def token_words(words: Any, vocab_size: int) -> tuple[str, ...]:
         raise InputError("words", words, f"a list of {vocab_size} words, one for each token")
     if len(words) != vocab_size:
         raise InputError("words", f"{len(words)} words", f"one for each of the {vocab_size} tokens")
-    seen: dict[str, int] = {}
+    token_of: dict[str, int] = {}
     for token, word in enumerate(words):
         if not isinstance(word, str):
             raise InputError(f"the word of token {token}", word, "text")
         if any("\ud800" <= character <= "\udfff" for character in word):
             raise InputError(f"the word of token {token}", word, "text without half characters (lone surrogates)")
-        if word in seen:
-            raise InputError(f"the word of token {token}", word, f"another than that of token {seen[word]}")
-        seen[word] = token
-    return tuple(seen)
+        if word in token_of:
+            raise InputError(f"the word of token {token}", word, f"another than that of token {token_of[word]}")
+        token_of[word] = token
+    return tuple(token_of)
 
 
 def numbers(field: str, value: Any) -> FloatArray:

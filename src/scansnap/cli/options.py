@@ -59,7 +59,7 @@ def find_classes(path: Path | None, preset: str | None, settings: dict[str, Any]
 
 
 def with_settings(command: Callable[..., int], specs: Mapping[str, SettingSpec]) -> Callable[..., int]:
-    """The command with an option for each setting; ``**given`` receives the parsed values of the typed ones."""
+    """The command with an option for each setting; ``**overrides`` receives the parsed values of the typed ones."""
     own = inspect.signature(command, eval_str=True)
     derived = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_option(spec))
                for name, spec in specs.items()]  # fmt: skip
@@ -68,8 +68,8 @@ def with_settings(command: Callable[..., int], specs: Mapping[str, SettingSpec])
     after = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
 
     def call(**values: Any) -> int:
-        given = {name: values.pop(name) for name in specs}
-        read = {name: specs[name].read(text) if isinstance(text, str) else text for name, text in given.items()
+        texts = {name: values.pop(name) for name in specs}
+        read = {name: specs[name].read(text) if isinstance(text, str) else text for name, text in texts.items()
                 if text is not None}  # fmt: skip
         return command(**values, **read)
 

@@ -51,12 +51,14 @@ def reference() -> str:
     return _HEAD + "".join(f"\n## {title}\n\n{says}\n{table(knobs)}" for title, says, knobs in parts)
 
 
-def table(knobs: Iterable[SettingSpec]) -> str:
+def table(specs: Iterable[SettingSpec]) -> str:
     """The settings as a table in Markdown."""
-    rows = "".join(f"| {' | '.join(_cells(one))} |\n" for one in knobs)
+    rows = "".join(f"| {' | '.join(_cells(spec))} |\n" for spec in specs)
     return f"\n| name | what it does | allowed | default |\n|---|---|---|---|\n{rows}" if rows else ""
 
 
-def _cells(one: SettingSpec) -> tuple[str, ...]:
-    allowed, _, default = one.summary.partition("; default: ")
-    return tuple(cell.replace("|", "\\|") for cell in (f"`{one.name}`", one.help, allowed, default and f"`{default}`"))
+def _cells(spec: SettingSpec) -> tuple[str, ...]:
+    allowed, _, default = spec.summary.partition("; default: ")
+    return tuple(
+        cell.replace("|", "\\|") for cell in (f"`{spec.name}`", spec.help, allowed, default and f"`{default}`")
+    )

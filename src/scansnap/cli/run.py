@@ -50,7 +50,7 @@ def run(
     resume: Resume = False,
     overwrite: Overwrite = False,
     as_json: Json = False,
-    **given: Any,
+    **overrides: Any,
 ) -> int:
     """Train the YZ transformer on sequence classes; write the trajectory and a figure.
 
@@ -61,7 +61,7 @@ def run(
         target = default_output(Path("out/run.zarr"), ".png", resume=resume, overwrite=overwrite)
     check_output("--out", target, ".zarr", ".nc")
     preset_options = preset_settings(preset_set)
-    classes, rates, options = find_run(file, given)
+    classes, rates, options = find_run(file, overrides)
     if classes is None or preset is not None or preset_options:
         classes = find_classes(None, preset, preset_options)
     from scansnap.dynamics.device import pick_device
@@ -108,7 +108,9 @@ def run(
     return 0
 
 
-def find_run(path: Path | None, given: dict[str, Any]) -> tuple[SequenceClasses | None, dict[str, Any], dict[str, Any]]:
+def find_run(
+    path: Path | None, overrides: dict[str, Any]
+) -> tuple[SequenceClasses | None, dict[str, Any], dict[str, Any]]:
     """Classes (if the file has them), rates and settings; options of the command line override those of the file.
 
     A run file has two tables: ``[classes]`` (see classes/toml.py) and ``[run]`` with rates and settings.
@@ -126,9 +128,9 @@ def find_run(path: Path | None, given: dict[str, Any]) -> tuple[SequenceClasses 
             classes = SequenceClasses.from_table(table["classes"], "[classes]") if "classes" in table else None
         else:
             classes = SequenceClasses.from_table(table, str(path))
-    if "eta_y" in given or "ratio" in given:  # one of them replaces the other
+    if "eta_y" in overrides or "ratio" in overrides:  # one of them replaces the other
         run = {k: v for k, v in run.items() if k not in ("eta_y", "ratio")}
-    run = {"eta_z": rates["eta_z"].default} | run | given
+    run = {"eta_z": rates["eta_z"].default} | run | overrides
     if "ratio" not in run:
         run.setdefault("eta_y", rates["eta_y"].default)
     return classes, {k: v for k, v in run.items() if k in rates}, {k: v for k, v in run.items() if k in settings}

@@ -139,9 +139,9 @@ def _show_plan(ready: Any, as_json: bool) -> None:
 
     plan, seconds = ready.plan, estimate_seconds(ready.sweep, ready.plan, ready.class_sets)
     sets = [
-        {"classes": repr(one.classes), "settings": one.settings, "runs": plan.n_runs, "runs_per_group": size,
-         "groups": -(-plan.n_runs // size), "group_bytes": n_bytes}
-        for one, size, n_bytes in zip(ready.sweep.class_sets, plan.sizes, ready.group_bytes, strict=True)
+        {"classes": repr(class_set.classes), "settings": class_set.settings, "runs": plan.n_runs,
+         "runs_per_group": size, "groups": -(-plan.n_runs // size), "group_bytes": n_bytes}
+        for class_set, size, n_bytes in zip(ready.sweep.class_sets, plan.sizes, ready.group_bytes, strict=True)
     ]  # fmt: skip
     n_bytes = ready.store.template.n_bytes
     summary = {"runs": len(ready.sweep), "groups": len(plan), "device": plan.device, "memory_bytes": plan.memory,
@@ -150,9 +150,9 @@ def _show_plan(ready: Any, as_json: bool) -> None:
         print_json(summary)
         return
     out.print(f"{len(ready.sweep)} runs in {len(plan)} groups on {plan.device}")
-    for s, one in enumerate(sets):
-        settings = ", ".join(f"{name} = {value}" for name, value in one["settings"].items()) or one["classes"]
-        out.print(f"class set {s} ({settings}): {one['groups']} groups of at most {one['runs_per_group']} runs, "
-                  f"{format_bytes(one['group_bytes'])} each")  # fmt: skip
+    for s, row in enumerate(sets):
+        settings = ", ".join(f"{name} = {value}" for name, value in row["settings"].items()) or row["classes"]
+        out.print(f"class set {s} ({settings}): {row['groups']} groups of at most {row['runs_per_group']} runs, "
+                  f"{format_bytes(row['group_bytes'])} each")  # fmt: skip
     out.print(f"store {format_bytes(n_bytes)} before compression: {ready.store.place}", markup=False)
     out.print(f"time about {duration(seconds)} on this machine alone (estimated from a short measurement)")

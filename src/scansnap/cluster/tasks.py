@@ -60,10 +60,10 @@ def spread(
     """
     with on.connected() as ray:
         running: dict[Any, Task] = {}
-        given = [ray.put((work, shared, on.cpus, _made_with()))]  # in a list: it arrives as a reference
+        context = [ray.put((work, shared, on.cpus, _made_with()))]  # in a list: it arrives as a reference
         sizes: dict[int, Any] = {}
         remote = ray.remote(_in_worker)
-        queue, more, told = iter(tasks), True, False
+        queue, more, reported = iter(tasks), True, False
         try:
             while more or running:
                 while more and len(running) < _IN_FLIGHT:
@@ -76,14 +76,14 @@ def spread(
                     if size not in sizes:
                         sizes[size] = remote.options(name=name, num_cpus=on.cpus, num_gpus=on.gpus, memory=size or None,
                                                      max_retries=_RETRIES, retry_exceptions=False)  # fmt: skip
-                    running[sizes[size].remote(given, task)] = task
+                    running[sizes[size].remote(context, task)] = task
                 if not running:
                     break
                 ready = ray.wait(list(running), num_returns=1, timeout=_SILENCE, fetch_local=False)[0]
                 if not ready:
-                    told = told or _look(ray, on, max(map(memory, running.values())), note)
+                    reported = reported or _look(ray, on, max(map(memory, running.values())), note)
                     continue
-                told = False
+                reported = False
                 if len(running) > 1:  # and all others that come meanwhile: few looks at many, where tasks are small
                     ready = ray.wait(list(running), num_returns=len(running), timeout=_MEANWHILE, fetch_local=False)[0]
                 for ref, result in zip(ready, _results(ray, ready), strict=True):
@@ -101,18 +101,18 @@ def _results(ray: Any, refs: list[Any]) -> list[Any]:
     try:
         return list(ray.get(refs))
     except ray.exceptions.RayError as error:
-        return [Failure.of(error)] if len(refs) == 1 else [one for ref in refs for one in _results(ray, [ref])]
+        return [Failure.of(error)] if len(refs) == 1 else [result for ref in refs for result in _results(ray, [ref])]
 
 
-def _in_worker(given: list[Any], task: Any) -> Any:
+def _in_worker(context: list[Any], task: Any) -> Any:
     """One task, on as many threads as it has CPUs. What it raises goes back as words."""
     import ray
     import torch
 
-    key = given[0].hex()
+    key = context[0].hex()
     if key not in _shared:
         _shared.clear()
-        _shared[key] = ray.get(given[0])
+        _shared[key] = ray.get(context[0])
     work, shared, cpus, made_with = _shared[key]
     if (here := _made_with()) != made_with:
         return Failure(f"this node has {here}, the driver {made_with}")

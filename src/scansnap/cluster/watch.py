@@ -34,20 +34,20 @@ def start() -> subprocess.Popen[bytes] | None:
 
 def left(raylet: str) -> list[int]:
     """Processes of that raylet."""
-    mark, found = f"RAY_RAYLET_PID={raylet}".encode(), []
+    mark, pids = f"RAY_RAYLET_PID={raylet}".encode(), []
     for folder in _PROC.glob("[0-9]*"):
         try:
             if mark in (folder / "environ").read_bytes().split(b"\0"):
-                found.append(int(folder.name))
+                pids.append(int(folder.name))
         except OSError:
             continue
-    return found
+    return pids
 
 
 def _watch(raylet: str) -> None:
     sys.stdin.buffer.read()
-    while found := left(raylet):
-        for pid in found:
+    while pids := left(raylet):
+        for pid in pids:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:

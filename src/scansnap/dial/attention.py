@@ -53,15 +53,15 @@ def values_come_first(flags: Flags, ask: Tensor, keys: Tensor) -> bool:
     return flags.norm == "none" and 2 * ask.shape[2] > keys.shape[2]
 
 
-def attend_by_kernel(flags: Flags, given: tuple[Tensor, ...], bias: Tensor, place: Tensor | None) -> Tensor:
+def attend_by_kernel(flags: Flags, qkv: tuple[Tensor, ...], bias: Tensor, place: Tensor | None) -> Tensor:
     """Attended values (R, H, B, Q, d) by the kernel; RoPE and ALiBi as in `scores`."""
-    q, k, _ = step.heads(given)
+    q, k, _ = step.heads(qkv)
     turn = None
     if flags.positions == "rope":
         turn = _rotations(k.shape[-2], q.shape[-1] // 2)
     if flags.positions == "alibi":
         bias = bias - _alibi(flags, q, k, place)
-    return step.attend(given, bias, turn, place).permute(0, 3, 1, 2, 4)
+    return step.attend(qkv, bias, turn, place).permute(0, 3, 1, 2, 4)
 
 
 def weights(flags: Flags, score: Tensor, bias: Tensor) -> Tensor:

@@ -69,10 +69,10 @@ class Task:
         self.leeway = LEEWAY if source.kind == "text" else 1.0  # times as high a loss, for loss matching
         counts: np.ndarray | None = None
         if source.kind == "text":
-            found, stream = count_classes(source.corpus, context, flags.shared_next)
-            counts = found.contexts.toarray()
-            plain = SequenceClasses(**found.table(), shared_next=flags.shared_next)
-            self.sampler: Sampler = TextSampler(found, stream, context)
+            counted, stream = count_classes(source.corpus, context, flags.shared_next)
+            counts = counted.contexts.toarray()
+            plain = SequenceClasses(**counted.table(), shared_next=flags.shared_next)
+            self.sampler: Sampler = TextSampler(counted, stream, context)
         else:
             plain = _sharing(synthetic(source.kind)) if flags.shared_next else synthetic(source.kind)
             draws = ChainSampler if flags.every_position else MixtureSampler
@@ -108,8 +108,8 @@ class Task:
         chance = torch.ones(tokens.shape, device=self.device)
         if self.flags.masked and self.flags.every_position:
             place = torch.arange(size * self.context, device=self.device).reshape(size, self.context)
-            one = torch.ones(1, dtype=torch.int64, device=self.device)
-            chance, _ = uniforms(seeds[:, None, None, None], Purpose.NEXT, steps[:, None, None], one, place)
+            draw = torch.ones(1, dtype=torch.int64, device=self.device)
+            chance, _ = uniforms(seeds[:, None, None, None], Purpose.NEXT, steps[:, None, None], draw, place)
         return [self._sequences(tokens[:, i], wanted[:, i], chance[:, i]) for i in range(len(steps))]
 
     @property
@@ -151,9 +151,9 @@ class Task:
 
     def _counts(self, tokens: Tensor) -> Tensor:
         """(…, T) with the query last → (…, M), in which the query itself counts only where a mask asks."""
-        seen = tokens if self.flags.masked else tokens[..., :-1]
+        keys = tokens if self.flags.masked else tokens[..., :-1]
         counts = torch.zeros(*tokens.shape[:-1], self.vocab_size, dtype=self.dtype, device=self.device)
-        return counts.scatter_add_(-1, seen, torch.ones_like(seen, dtype=self.dtype))
+        return counts.scatter_add_(-1, keys, torch.ones_like(keys, dtype=self.dtype))
 
     def _ids(self, query: Tensor) -> Tensor:
         return torch.full_like(query, self.mask) if self.flags.masked else query

@@ -170,7 +170,7 @@ def distinct_gap(of: Trajectory) -> np.ndarray:
         own = of.classes.distinct(n)
         own = own[np.argsort(p[n, own])]
         dz = change[:, row[int(of.classes.query[n])]]
-        gaps.append([(np.interp(p[n, common], p[n, own], one[own]) - one[common]).mean() for one in dz])
+        gaps.append([(np.interp(p[n, common], p[n, own], row_dz[own]) - row_dz[common]).mean() for row_dz in dz])
     return of.grid(np.mean(gaps, axis=0))[of.reference] if gaps else np.full(of.seeds, np.nan)
 
 
@@ -179,13 +179,13 @@ def comparable(classes: SequenceClasses) -> dict[int, np.ndarray]:
 
     In classes by construction that is all of them. In text common words may be more frequent than any distinct one.
     """
-    found = {}
+    matched = {}
     for n, p in enumerate(classes.p_context):
         own, common = classes.distinct(n), classes.common_of(n)
         if len(own) >= LEAST:
             alike = (p[common] <= p[own].max() * (1 + _ROUNDING)) & (p[common] >= p[own].min() * (1 - _ROUNDING))
-            found[n] = common[alike]
-    return {n: common for n, common in found.items() if len(common)}
+            matched[n] = common[alike]
+    return {n: common for n, common in matched.items() if len(common)}
 
 
 def _mass(of: Trajectory) -> np.ndarray:
@@ -198,15 +198,16 @@ def order(of: Trajectory, record: int) -> np.ndarray:
     z = of.data.z.values
     change = z[:, record] - z[:, 0]  # (run, Q, M)
     row = {int(m): i for i, m in enumerate(of.data["query"].values)}
-    pairs, found = context_pairs(of.classes), []
+    pairs, correlations = context_pairs(of.classes), []
     for n in range(of.classes.n_classes):
         at = (pairs["seq_class"].values == n) & (pairs["kind"].values == "distinct")
         if at.sum() < LEAST:
             continue
         dz = change[:, row[int(of.classes.query[n])], pairs["token"].values[at]]
         p = np.round(pairs["p_context"].values[at], 12)
-        found.append(rank_correlation(dz, np.broadcast_to(p, dz.shape)))
-    return of.grid(np.nan_to_num(np.mean(found, axis=0), nan=0.0))[of.reference]  # what does not move has no order
+        correlations.append(rank_correlation(dz, np.broadcast_to(p, dz.shape)))
+    mean = np.nan_to_num(np.mean(correlations, axis=0), nan=0.0)  # what does not move has no order
+    return of.grid(mean)[of.reference]
 
 
 def _support(of: Trajectory) -> np.ndarray:
@@ -241,8 +242,8 @@ def _snap(of: Trajectory) -> np.ndarray:
     """t_snap/t₀, pooled over heads by their mean; NaN where attention did not snap."""
     if not np.isfinite(of.at_reference.data.attention.values).all():
         return np.full(of.seeds, np.nan)
-    found = snap_time(of.at_reference.data, of.classes, pool=False, resamples=50)
-    return found.t_snap.values.reshape(of.seeds, -1).mean(1) / of.t0
+    snap = snap_time(of.at_reference.data, of.classes, pool=False, resamples=50)
+    return snap.t_snap.values.reshape(of.seeds, -1).mean(1) / of.t0
 
 
 def _ratio_effect(of: Trajectory) -> np.ndarray:

@@ -121,13 +121,13 @@ def _count_classes(corpus: str | None, content: str, context: int, shared: bool)
     queries = [word for word in text.words if word.isalpha()][:QUERIES]
     if len(queries) < QUERIES:
         raise InputError("corpus", str(corpus), f"a text with at least {QUERIES} words of letters alone")
-    found = cooccurrence(text, queries=queries, next_per_query=NEXT, top=None, window=context - 1, disjoint=not shared)
+    counts = cooccurrence(text, queries=queries, next_per_query=NEXT, top=None, window=context - 1, disjoint=not shared)
     stream = text.train.astype(np.int64)
-    for query, after in zip(found.query, found.next_token, strict=True):
+    for query, after in zip(counts.query, counts.next_token, strict=True):
         if not len(places(stream, query, after, context)):
-            pair = f"{found.words[query]} {found.words[after]}"
+            pair = f"{counts.words[query]} {counts.words[after]}"
             raise InputError("corpus", str(corpus), f"a text with {context} words before some {pair!r}")
-    return found, stream
+    return counts, stream
 
 
 def places(stream: IntArray, query: int, after: int, context: int) -> IntArray:
@@ -165,12 +165,12 @@ class CountedClasses(SequenceClasses):
 class TextSampler:
     """Windows of a text, each ending with the query of a class; the class by p_n, then any of its places."""
 
-    def __init__(self, found: Cooccurrence, stream: IntArray, context: int) -> None:
-        self.context, self.vocab_size = context, len(found.words)
-        at = [places(stream, *pair, context) for pair in zip(found.query, found.next_token, strict=True)]
-        self.stream, self.next_token = stream, found.next_token
+    def __init__(self, counts: Cooccurrence, stream: IntArray, context: int) -> None:
+        self.context, self.vocab_size = context, len(counts.words)
+        at = [places(stream, *pair, context) for pair in zip(counts.query, counts.next_token, strict=True)]
+        self.stream, self.next_token = stream, counts.next_token
         self.places, self.first = np.concatenate(at), np.cumsum([0, *map(len, at)])
-        self.table = SamplingTable(found.pair_counts / found.pair_counts.sum(), np.ones((len(at), 1)))
+        self.table = SamplingTable(counts.pair_counts / counts.pair_counts.sum(), np.ones((len(at), 1)))
 
     def __call__(self, seeds: Tensor, steps: Tensor, batch_size: int) -> Sequences:
         cls = sample_classes(self.table, seeds, steps, batch_size)  # (G, N, B)

@@ -117,12 +117,12 @@ class Loop:
         """All steps without a look in between, where nobody asks for one and it takes a moment."""
         if self._state is not None or self.record_fn is not None or self.until is not None:
             return False
-        found = self.trainer.run_at_once(self.variables)
-        if found is None:
+        records = self.trainer.run_at_once(self.variables)
+        if records is None:
             return False
         healthy = torch.full((len(self.trainer.runs),), -1, dtype=torch.int64)
         self._state = State(self.settings.steps, {}, {}, healthy)
-        self.records = [(list(self.settings.record), found)]
+        self.records = [(list(self.settings.record), records)]
         return True
 
     def save(self, data: xr.Dataset, target: Path, checkpoint: RunCheckpoint, overwrite: bool) -> None:
@@ -140,13 +140,13 @@ class Loop:
         last = self.records[-1][0][-1] if self.records else -1
         if step > last and (always or self._next_wanted(step - 1) == step):
             view = StateView(self.trainer, self.state)
-            found = view.make(self.variables)
+            records = view.make(self.variables)
             if self.record_fn is not None:
                 own, dims = call_record_fn(self.record_fn, view)
                 if dims != {name: self.dims[name] for name in self.dims if name not in self.variables}:
                     raise InputError("what record_fn returns", list(own), "the same names and dims at every step")
-                found |= own
-            self.records.append(([step], {name: array[:, None] for name, array in found.items()}))
+                records |= own
+            self.records.append(([step], {name: array[:, None] for name, array in records.items()}))
             if self.until is not None and not always and self._should_stop(view):
                 self.stopped = f"event: {getattr(self.until, '__name__', 'until')}"
 

@@ -70,9 +70,9 @@ class ModelConfig:
             return "zero", 0.0
         if self.init == "uniform":
             return "uniform", 1 / math.sqrt(vocab_size)
-        found = re.fullmatch(r"normal\(([^()]+)\)", self.init) if isinstance(self.init, str) else None
+        match = re.fullmatch(r"normal\(([^()]+)\)", self.init) if isinstance(self.init, str) else None
         try:
-            std = float(found.group(1)) if found else math.nan
+            std = float(match.group(1)) if match else math.nan
         except ValueError:
             std = math.nan
         if not (math.isfinite(std) and std > 0):
@@ -170,12 +170,12 @@ class Settings:
     @property
     def has_momentum(self) -> bool:
         """Whether an optimiser uses momentum."""
-        return any(one.rule.momentum for one in self.optimizers.values())
+        return any(optimizer.rule.momentum for optimizer in self.optimizers.values())
 
     def refuse_idle_momentum(self, momentum: np.ndarray) -> None:
         """Refuse a momentum of the runs that no optimiser uses."""
         if np.any(momentum) and not self.has_momentum:
-            names = " and ".join(sorted({one.name for one in self.optimizers.values()}))
+            names = " and ".join(sorted({optimizer.name for optimizer in self.optimizers.values()}))
             raise InputError("momentum", float(np.max(momentum)), f"0 with {names}, which has no momentum")
 
     def to_dict(self) -> dict[str, Any]:
@@ -206,7 +206,7 @@ def record_steps(record: Any, steps: int) -> tuple[int, ...]:
         record = [record]
     if not isinstance(record, Iterable):
         raise InputError("record", record, _RECORD)
-    chosen_steps = sorted({check_integer("record", one, most=steps) for one in record})
+    chosen_steps = sorted({check_integer("record", step, most=steps) for step in record})
     if not chosen_steps:
         raise InputError("record", "empty", "at least one step")
     return tuple(chosen_steps)
@@ -220,13 +220,13 @@ def run_settings() -> dict[str, SettingSpec]:
 
 def settings(options: Mapping[str, Any]) -> Settings:
     """Settings from flat options, from the objects ``settings`` and ``model``, or from these with options on top."""
-    given = dict(options)
-    base, model = _object("settings", given, Settings), _object("model", given, ModelConfig)
-    check_keys("the run settings", given, run_settings())
-    model = replace(model or (base.model if base else ModelConfig()), **_part(given, ModelConfig))
-    rest = _part(given, Settings) | {"model": model}
-    if "optimizer" in given:
-        rule = given["optimizer"]
+    flat = dict(options)
+    base, model = _object("settings", flat, Settings), _object("model", flat, ModelConfig)
+    check_keys("the run settings", flat, run_settings())
+    model = replace(model or (base.model if base else ModelConfig()), **_part(flat, ModelConfig))
+    rest = _part(flat, Settings) | {"model": model}
+    if "optimizer" in flat:
+        rule = flat["optimizer"]
         both = rule if isinstance(rule, dict) and set(rule) <= {"y", "z"} else {"y": rule, "z": rule}
         rest |= {f"optimizer_{table}": Optimizer.of(both.get(table, "sgd")) for table in "yz"}
     return replace(base, **rest) if base else Settings(**rest)
@@ -241,12 +241,12 @@ def arguments(options: Mapping[str, Any]) -> dict[str, Any]:
 _Object = TypeVar("_Object", Settings, ModelConfig)
 
 
-def _object(name: str, given: dict[str, Any], kind: type[_Object]) -> _Object | None:
-    value = given.pop(name, None)
+def _object(name: str, options: dict[str, Any], kind: type[_Object]) -> _Object | None:
+    value = options.pop(name, None)
     if value is not None and not isinstance(value, kind):
         raise InputError(name, value, f"a scansnap.{kind.__name__}")
     return value
 
 
-def _part(given: Mapping[str, Any], place: type) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if name in settings_of(place)}
+def _part(options: Mapping[str, Any], place: type) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name in settings_of(place)}

@@ -116,9 +116,11 @@ def simulate(
     if not isinstance(classes, SequenceClasses) and (module is None or not isinstance(classes, Sampler)):
         unless = " (a sampler needs a module to train)" if isinstance(classes, Sampler) else ""
         raise InputError("classes", classes, f"a SequenceClasses object{unless}")
-    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None or name not in _OPEN}
-    shared = {name: given.pop(name) for name in SHARED if name in given}
-    runs = _runs(runs, {name: given.pop(name) for name in run_fields() if name in given}).filled(**shared)
+    explicit: dict[str, Any] = {
+        name: value for name, value in options.items() if value is not None or name not in _OPEN
+    }
+    shared = {name: explicit.pop(name) for name in SHARED if name in explicit}
+    runs = _runs(runs, {name: explicit.pop(name) for name in run_fields() if name in explicit}).filled(**shared)
     torch_device = pick_device(device)
     check_float("checkpoint_seconds", checkpoint_seconds, least=0)
     check_choice("engine", engine, ENGINES)
@@ -129,17 +131,17 @@ def simulate(
             raise InputError.conflict(
                 "attention", "it names parameters of a module; pass module= as well", list(attention)
             )
-        plan = merged({**given, "settings": settings, "model": model})
+        plan = merged({**explicit, "settings": settings, "model": model})
         trainer = yz = YZTrainer(classes, runs, plan, torch_device, engine)
         if engine == "fused" and yz.engine.why_not_fused():
             raise InputError("engine", engine, f"auto or general here, since {yz.engine.why_not_fused()}")
         names = plan.variables
     else:
-        _refuse_with_module({**given, "model": model, "engine": None if engine == "auto" else engine})
-        names = given.pop("variables", (LOSS,))
-        plan = replace(merged({**given, "settings": settings}), variables=())
+        _refuse_with_module({**explicit, "model": model, "engine": None if engine == "auto" else engine})
+        names = explicit.pop("variables", (LOSS,))
+        plan = replace(merged({**explicit, "settings": settings}), variables=())
         trainer = ModuleTrainer(module, _sampler(classes, plan), runs, plan, torch_device, attention=attention,
-                                init=given.get("init"))  # fmt: skip
+                                init=explicit.get("init"))  # fmt: skip
         names = (names,) if isinstance(names, str) else tuple(names)
         for name in names:
             check_choice("variables", name, trainer.dims)
@@ -166,18 +168,18 @@ def simulate(
                 if loop.complete:
                     loop.save(data, Path(save_to), checkpoint, overwrite)
     if not loop.complete:
-        kept = f"; continue with resume=True and the same save_to ({save_to})" if save_to else ""
-        raise Interrupted(f"stopped after {loop.state.step} of {plan.steps} steps{kept}", data)
+        hint = f"; continue with resume=True and the same save_to ({save_to})" if save_to else ""
+        raise Interrupted(f"stopped after {loop.state.step} of {plan.steps} steps{hint}", data)
     if interrupt.requested:  # the caller may have more to do
         raise Interrupted("interrupted in the last steps; the run is complete", data)
     return data
 
 
-def _refuse_with_module(given: dict[str, Any]) -> None:
+def _refuse_with_module(options: dict[str, Any]) -> None:
     of_model = (name for name in settings_of(ModelConfig) if name != "init")
     for name in ("model", "engine", "sampling", "update", *of_model):
-        if given.get(name) is not None:
-            raise InputError.conflict(name, "it has no effect on a module; leave it out", given[name])
+        if options.get(name) is not None:
+            raise InputError.conflict(name, "it has no effect on a module; leave it out", options[name])
 
 
 def _sampler(data: SequenceClasses | Sampler, plan: Settings) -> Sampler:
@@ -191,13 +193,13 @@ def _sampler(data: SequenceClasses | Sampler, plan: Settings) -> Sampler:
     return ClassSampler(data, int(plan.context))
 
 
-def _runs(runs: Runs | None, given: dict[str, Any]) -> Runs:
+def _runs(runs: Runs | None, fields: dict[str, Any]) -> Runs:
     if runs is None:
-        return grid(**given)
+        return grid(**fields)
     if not isinstance(runs, Runs):
         raise InputError("runs", runs, "what scansnap.grid returns")
-    if given:
-        name, value = next(iter(given.items()))
+    if fields:
+        name, value = next(iter(fields.items()))
         raise InputError.conflict(name, "runs= has it already; pass it to grid instead", value)
     return runs
 

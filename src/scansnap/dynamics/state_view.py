@@ -63,11 +63,11 @@ def call_record_fn(record_fn: RecordFn, view: StateView) -> tuple[Records, Dims]
 
     It returns ``{name: array}`` or ``{name: (dims, array)}``, dims naming what comes after the run.
     """
-    given = record_fn(view)
-    if not isinstance(given, Mapping):
-        raise InputError("what record_fn returns", given, "a dict of named arrays")
+    result = record_fn(view)
+    if not isinstance(result, Mapping):
+        raise InputError("what record_fn returns", result, "a dict of named arrays")
     records, dims = {}, {}
-    for name, value in given.items():
+    for name, value in result.items():
         if not isinstance(name, str) or not name or name in view or name in _TAKEN:
             raise InputError("a name from record_fn", name, "a new name: not one of " + ", ".join([*view, *_TAKEN]))
         named, array = value if isinstance(value, tuple) else (None, value)

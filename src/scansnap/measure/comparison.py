@@ -119,15 +119,15 @@ class Comparison:
     @cached_property
     def verdict(self) -> list[Verdict]:
         """One for each case."""
-        found: list[Verdict] = []
+        verdicts: list[Verdict] = []
         for failed, mean, p, p_level in zip(self.failed, self.mean, self.p, self.p_level, strict=True):
             if failed:
-                found.append("failed")
+                verdicts.append("failed")
             elif p <= self.level:
-                found.append("rises" if mean > 0 else "falls")
+                verdicts.append("rises" if mean > 0 else "falls")
             else:
-                found.append("level" if p_level <= self.level else "undecided")
-        return found
+                verdicts.append("level" if p_level <= self.level else "undecided")
+        return verdicts
 
     def agree(self, statement: Statement) -> np.ndarray:
         """Where the data show the statement."""
@@ -182,8 +182,8 @@ class Comparison:
             width = self.half_width[still][~np.isfinite(needed)].max()
             within = f", 0 within {width:.2g} as it is" if math.isfinite(width) else ""
             words.append(f"no number of seeds up to {MOST_SEEDS} would decide {len(needed) - len(some)}{within}")
-        said = "; ".join(words)
-        return f"{said[0].upper()}{said[1:]}."
+        sentence = "; ".join(words)
+        return f"{sentence[0].upper()}{sentence[1:]}."
 
     def _is(self, *wanted: Verdict) -> np.ndarray:
         return np.array([verdict in wanted for verdict in self.verdict], dtype=bool)
@@ -251,13 +251,13 @@ def mean_interval(values: ArrayLike) -> tuple[float, float, float]:
     Equal values have no spread to take t from: the sign test allows the point itself once 2^{1−n} ≤ 5%, and nothing
     before. A value that is not a number makes all three so.
     """
-    one = compare(values)
-    mean = float(one.mean[0])
+    comparison = compare(values)
+    mean = float(comparison.mean[0])
     if not math.isfinite(mean):
         return math.nan, math.nan, math.nan
-    width = float(one.half_width[0])
-    if one.spread[0] == 0:
-        width = 0.0 if 0.5 ** (one.seeds - 1) <= LEVEL else math.inf
+    width = float(comparison.half_width[0])
+    if comparison.spread[0] == 0:
+        width = 0.0 if 0.5 ** (comparison.seeds - 1) <= LEVEL else math.inf
     return mean, mean - width, mean + width
 
 
@@ -283,7 +283,7 @@ def holm(p: FloatArray) -> FloatArray:
     return corrected
 
 
-def said(mean: float, half_width: float, signed: bool = True) -> str:
+def plus_minus(mean: float, half_width: float, signed: bool = True) -> str:
     """A number with half the width of its interval, to the digits the width leaves."""
     if not math.isfinite(mean):
         return "no number (a run failed)"
@@ -296,7 +296,7 @@ def said(mean: float, half_width: float, signed: bool = True) -> str:
 
 def interval(values: ArrayLike, signed: bool = True) -> str:
     """The mean over seeds ± half of its 95% t interval, in words."""
-    one = compare(values)
-    if one.seeds > 1 and one.spread[0] == 0 and not one.failed[0]:
-        return f"{one.mean[0]:{'+' if signed else ''}.3f} in every seed".replace("-", "−")
-    return said(float(one.mean[0]), float(one.half_width[0]), signed)
+    comparison = compare(values)
+    if comparison.seeds > 1 and comparison.spread[0] == 0 and not comparison.failed[0]:
+        return f"{comparison.mean[0]:{'+' if signed else ''}.3f} in every seed".replace("-", "−")
+    return plus_minus(float(comparison.mean[0]), float(comparison.half_width[0]), signed)

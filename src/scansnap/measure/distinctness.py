@@ -163,17 +163,17 @@ def distinctness(
             if per_row.shape != (table.shape[0],):
                 raise InputError(field, f"of shape {per_row.shape}", f"one for each of the {table.shape[0]} rows")
     if query is not None:
-        kept = np.flatnonzero(of == query)
-        if not len(kept):
+        selected = np.flatnonzero(of == query)
+        if not len(selected):
             raise InputError("query", query, f"one of the query tokens, {', '.join(map(str, np.unique(of)[:10]))}")
-        table, p = table[kept], p[kept]
-    kept = np.flatnonzero(p > 0)  # a class that is never drawn tells nothing
-    if not len(kept):
+        table, p = table[selected], p[selected]
+    drawn = np.flatnonzero(p > 0)  # a class that is never drawn tells nothing
+    if not len(drawn):
         raise InputError("p_class", p, "above 0 for at least one class")
-    table, p = table[kept], p[kept]
+    table, p = table[drawn], p[drawn]
     totals = table.sum(axis=1)
     if (totals == 0).any():
-        raise InputError("the table", f"empty in row {kept[totals == 0][0]}", "above 0 somewhere in each row")
+        raise InputError("the table", f"empty in row {drawn[totals == 0][0]}", "above 0 somewhere in each row")
     share = table.data / np.repeat(totals, np.diff(table.indptr))
     return Distinctness(sparse.csr_array((share, table.indices, table.indptr), shape=table.shape), p / p.sum())
 

@@ -28,7 +28,7 @@ def entropy_of(p: np.ndarray) -> np.ndarray:
 
 def masked_entropy(attention: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """Entropy of attention restricted to a mask and renormalised; NaN where nothing is left."""
-    kept = np.where(mask, attention, 0.0)
-    total = kept.sum(-1, keepdims=True)
-    p = np.divide(kept, total, out=np.zeros_like(kept), where=total > 0)
+    masked = np.where(mask, attention, 0.0)
+    total = masked.sum(-1, keepdims=True)
+    p = np.divide(masked, total, out=np.zeros_like(masked), where=total > 0)
     return np.where(total[..., 0] > 0, entropy_of(p), np.nan)

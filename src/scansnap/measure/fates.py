@@ -245,14 +245,14 @@ def check_classes(data: xr.Dataset, classes: SequenceClasses) -> None:
     """Refuse classes that are not those of the trajectory, as far as shapes tell."""
     if not isinstance(classes, SequenceClasses):
         raise InputError("classes", classes, "a SequenceClasses object")
-    found = data["attention"].sizes
-    if "seq_class" not in found or "token" not in found:
-        raise InputError("attention", f"dims {tuple(found)}", "dims with seq_class and token")
-    if (found["seq_class"], found["token"]) != (classes.n_classes, classes.vocab_size):
+    sizes = data["attention"].sizes
+    if "seq_class" not in sizes or "token" not in sizes:
+        raise InputError("attention", f"dims {tuple(sizes)}", "dims with seq_class and token")
+    if (sizes["seq_class"], sizes["token"]) != (classes.n_classes, classes.vocab_size):
         raise InputError(
             "classes",
             f"{classes.n_classes} classes of {classes.vocab_size} tokens",
-            f"those of the trajectory: {found['seq_class']} classes of {found['token']} tokens",
+            f"those of the trajectory: {sizes['seq_class']} classes of {sizes['token']} tokens",
         )
 
 
@@ -267,8 +267,8 @@ def _by_query(z: xr.DataArray, pairs: xr.Dataset) -> xr.DataArray:
 
 
 def _relabelled(array: xr.DataArray, pairs: xr.Dataset) -> xr.DataArray:
-    kept = [name for name, value in array.coords.items() if "pair" in value.dims]
-    return array.drop_vars(kept).assign_coords(pairs.coords)
+    pair_coords = [name for name, value in array.coords.items() if "pair" in value.dims]
+    return array.drop_vars(pair_coords).assign_coords(pairs.coords)
 
 
 def _last_fall(times: np.ndarray, values: np.ndarray, level: float) -> np.ndarray:

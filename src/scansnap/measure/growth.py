@@ -30,8 +30,8 @@ class GrowthPoint:
     def of(cls, distinct: Iterable[tuple[FloatArray, FloatArray]]) -> GrowthPoint:
         """From the logits and the normalised attention of each class's distinct tokens, (…, D) each."""
         with np.errstate(all="ignore"):
-            found = [(z.sum(-1), 1 / (f**2).sum(-1)) for z, f in distinct]
-        return cls(*(np.stack(values, axis=-1) for values in zip(*found, strict=True)))
+            points = [(z.sum(-1), 1 / (f**2).sum(-1)) for z, f in distinct]
+        return cls(*(np.stack(values, axis=-1) for values in zip(*points, strict=True)))
 
     def since(self, before: GrowthPoint) -> FloatArray:
         """What B_n has grown by since an earlier place, by a trapezoid along the path; NaN without distinct tokens.
@@ -45,6 +45,6 @@ class GrowthPoint:
     def growth(self) -> FloatArray:
         """(n, K) B_n at every moment of the path, from 0 at the first; NaN without distinct tokens."""
         with np.errstate(all="ignore"):
-            found = cumulative_trapezoid(self.weight, self.height, axis=0, initial=0)
-        found[:, np.isinf(self.weight[0])] = np.nan
-        return np.asarray(found)
+            growth = cumulative_trapezoid(self.weight, self.height, axis=0, initial=0)
+        growth[:, np.isinf(self.weight[0])] = np.nan
+        return np.asarray(growth)

@@ -9,12 +9,12 @@ from scansnap.checks.arrays import FloatArray
 
 def rank_correlation(a: FloatArray, b: FloatArray) -> FloatArray:
     """Spearman's, row by row of (Q, M), over the places where both are finite; NaN where one of them is constant."""
-    found = np.full(len(a), np.nan)
+    correlation = np.full(len(a), np.nan)
     for i, (x, y) in enumerate(zip(a, b, strict=True)):
         both = np.isfinite(x) & np.isfinite(y)
         if both.sum() > 2 and np.ptp(x[both]) > 0 and np.ptp(y[both]) > 0:
-            found[i] = np.corrcoef(_ranks(x[both]), _ranks(y[both]))[0, 1]
-    return found
+            correlation[i] = np.corrcoef(_ranks(x[both]), _ranks(y[both]))[0, 1]
+    return correlation
 
 
 def _ranks(x: FloatArray) -> FloatArray:
@@ -31,13 +31,13 @@ def _ranks(x: FloatArray) -> FloatArray:
 def slope(a: FloatArray, b: FloatArray) -> FloatArray:
     """Of b against a by least squares, row by row of (Q, M), over the places where both are finite; NaN where a is
     constant."""
-    found = np.full(len(a), np.nan)
+    slopes = np.full(len(a), np.nan)
     for i, (x, y) in enumerate(zip(a, b, strict=True)):
         both = np.isfinite(x) & np.isfinite(y)
         if both.sum() > 2 and np.ptp(x[both]) > 0:
             apart = x[both].astype(np.float64) - x[both].mean(dtype=np.float64)
-            found[i] = apart @ y[both] / (apart @ apart)
-    return found
+            slopes[i] = apart @ y[both] / (apart @ apart)
+    return slopes
 
 
 def overlap(a: FloatArray, b: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:

@@ -93,10 +93,10 @@ def snap_time(
     -----
 
     Variables: ``t_snap``, where (χ − 1)/t^exponent is largest if attention has snapped, in the units of the time
-    dimension; ``found``, whether it has; ``reason``, why not. ``t_fastest`` is the same whether it has or not (NaN
-    where that is at an end of the record) and ``t_snap_low`` to ``t_snap_high`` its 68% interval, or what is known:
-    (last time, ∞) if attention is as fast as ever, (0, third time) if it was slowing down from the start, (0, ∞) if
-    nothing can be said. With ``_ln`` behind the first word all of this in ln t, where S goes farthest in an e-fold.
+    dimension; ``has_snapped``, whether it has; ``reason``, why not. ``t_fastest`` is the same whether it has or not
+    (NaN where that is at an end of the record). ``t_snap_low`` to ``t_snap_high`` is its 68% interval, or what is
+    known: (last time, ∞) if attention is as fast as ever, (0, third time) if it slows down from the start, (0, ∞) if
+    nothing is known. With ``_ln`` behind the first word all of this in ln t, where S goes farthest in an e-fold.
     ``over`` says what the intervals are over: training seeds where there are several, else the noise of one run.
     Runs that became non-finite are left out, as they stand still for another reason.
 
@@ -114,7 +114,7 @@ def snap_time(
     >>> classes = ss.SequenceClasses.syn_small()
     >>> data = ss.flow(classes, eta_y=1.0, eta_z=0.02, t=np.geomspace(0.1, 1000, 60))
     >>> snap = snap_time(data, classes)
-    >>> bool(snap.found), round(float(snap.t_snap))
+    >>> bool(snap.has_snapped), round(float(snap.t_snap))
     (True, 40)
     """
     exponent = check_float("exponent", exponent, above=0, below=2)
@@ -158,7 +158,7 @@ def snap_time(
         dims["seq_class"] = values.shape[1]
         coords["seq_class"] = odds["seq_class"].variable if "seq_class" in odds.coords else np.arange(values.shape[1])
     shape = tuple(dims.values())
-    variables: dict[str, Any] = {"over": (tuple(dims), np.array([one.over for one in estimates], object).reshape(shape),
+    variables: dict[str, Any] = {"over": (tuple(dims), np.array([e.over for e in estimates], object).reshape(shape),
                                           {"long_name": "what the intervals are over"})}  # fmt: skip
     for axis, ln in (("t", ""), ("ln", "_ln")):
         fields: dict[str, tuple[str, Any, str]] = {
@@ -166,11 +166,11 @@ def snap_time(
             f"t_fastest{ln}": ("fastest", float, "when attention was fastest there, snapped or not"),
             f"t_snap{ln}_low": ("low", float, "lower end of its 68% interval"),
             f"t_snap{ln}_high": ("high", float, "upper end of its 68% interval"),
-            f"found{ln}": ("found", bool, "whether attention froze within the record"),
-            f"reason{ln}": ("reason", object, "why not, where it was not found"),
+            f"has_snapped{ln}": ("has_snapped", bool, "whether attention froze within the record"),
+            f"reason{ln}": ("reason", object, "why not, where it has not snapped"),
         }
         for name, (field, kind, meaning) in fields.items():
-            values = np.array([getattr(getattr(one, axis), field) for one in estimates], kind)
+            values = np.array([getattr(getattr(estimate, axis), field) for estimate in estimates], kind)
             variables[name] = (tuple(dims), values.reshape(shape), {"long_name": meaning})
     return xr.Dataset(variables, coords=coords, attrs={"exponent": exponent, "time": time})
 

@@ -120,21 +120,21 @@ class SnapMoment:
     reason: str = ""
 
     @property
-    def found(self) -> bool:
+    def has_snapped(self) -> bool:
         return not self.reason
 
     @property
     def time(self) -> float:
         """The snapping time, NaN for none."""
-        return self.fastest if self.found else np.nan
+        return self.fastest if self.has_snapped else np.nan
 
     @classmethod
     def unknown(cls, reason: str, low: float = 0.0, high: float = np.inf) -> SnapMoment:
         return cls(np.nan, low, high, reason)
 
-    def said(self) -> str:
+    def describe(self) -> str:
         """In words, for a figure."""
-        return f"step {self.time:.0f} ({self.low:.0f} to {self.high:.0f})" if self.found else "has not snapped"
+        return f"step {self.time:.0f} ({self.low:.0f} to {self.high:.0f})" if self.has_snapped else "has not snapped"
 
 
 @dataclass(frozen=True)

@@ -57,12 +57,12 @@ def query_words(query: IntArray, next_token: IntArray, contexts: Any, *, least: 
     queries, row = np.unique(query, return_inverse=True)
     counts = np.asarray(_summed(row, len(queries), contexts).todense(), dtype=np.float64)
     nexts, of = np.unique(next_token, return_inverse=True)
-    told = distinctness(_summed(of, len(nexts), contexts))
+    degrees = distinctness(_summed(of, len(nexts), contexts))
     used = counts >= least
     used[:, list(leave_out)] = False
-    kept = used.sum(1) >= 3
-    return QueryWords(queries[kept], counts[kept], used[kept],
-                      {"idf": told.idf, "distinctness": 1 - told.normalised_entropy})  # fmt: skip
+    enough = used.sum(1) >= 3
+    return QueryWords(queries[enough], counts[enough], used[enough],
+                      {"idf": degrees.idf, "distinctness": 1 - degrees.normalised_entropy})  # fmt: skip
 
 
 def deciles(values: FloatArray, leave_out: Any = (), n: int = 10) -> IntArray:

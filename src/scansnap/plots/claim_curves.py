@@ -78,9 +78,9 @@ def _panels(folder: SubFigure, claims: list[Claim], columns: int, headline: str)
         for axis in (ax.xaxis, ax.yaxis):
             _few_ticks(axis)
         _title(ax, claim, large)
-        seen = np.append(curve.measured, predicted)
-        if np.ptp(seen) < 1e-6 * np.abs(seen).max():  # equal to the eye: do not magnify the rounding
-            ax.set_ylim(*sorted((0.9 * seen.mean(), 1.1 * seen.mean())))
+        curves = np.append(curve.measured, predicted)
+        if np.ptp(curves) < 1e-6 * np.abs(curves).max():  # equal to the eye: do not magnify the rounding
+            ax.set_ylim(*sorted((0.9 * curves.mean(), 1.1 * curves.mean())))
         if i == 0 or large:
             ax.legend()
 

@@ -41,7 +41,7 @@ def draw(data: xr.Dataset) -> Figure:
 def draw_both(data: xr.Dataset, flow: xr.Dataset) -> Figure:
     """The flow's map above, that by SGD below, its mean over seeds; the flow's edge is the dashed line there.
 
-    Hatched: 0 is inside the interval over seeds, so that it is undecided.
+    Hatched: 0 is inside the interval over seeds, so that it is mask.
     """
     claims = [name for name in flow.claim.values if name in data.claim.values]
     with styled(3.3 * len(claims) + 1.2, 6.2) as figure:
@@ -51,12 +51,12 @@ def draw_both(data: xr.Dataset, flow: xr.Dataset) -> Figure:
         for above, below, name in zip(*panels, claims, strict=True):
             above.set_title(f"{name}\nexact flow")
             below.set_title(f"SGD: {data.attrs['sgd']}", fontsize="small")
-            one, theirs = data.sel(claim=name), flow.margin.sel(claim=name).values
-            open_ = ((one.low < 0) & (one.high >= 0)).values
-            if open_.any():
-                below.contourf(data.x, data.y, open_.astype(float), levels=[0.5, 1.5], colors="none", hatches=["////"])
-            if np.isfinite(theirs).any() and np.nanmin(theirs) < 0 < np.nanmax(theirs):
-                below.contour(flow.x, flow.y, theirs, levels=[0], colors="black", linewidths=1.2, linestyles="dashed")
+            sgd, exact = data.sel(claim=name), flow.margin.sel(claim=name).values
+            mask = ((sgd.low < 0) & (sgd.high >= 0)).values
+            if mask.any():
+                below.contourf(data.x, data.y, mask.astype(float), levels=[0.5, 1.5], colors="none", hatches=["////"])
+            if np.isfinite(exact).any() and np.nanmin(exact) < 0 < np.nanmax(exact):
+                below.contour(flow.x, flow.y, exact, levels=[0], colors="black", linewidths=1.2, linestyles="dashed")
         if data.attrs["left_out"]:
             figure.suptitle(f"crossed out: {data.attrs['left_out']}", fontsize="small")
         figure.colorbar(image, ax=panels, label="margin  (1 exact, 0 edge)", pad=0.01)
@@ -70,8 +70,8 @@ def _row(panels: Any, data: xr.Dataset, claims: Any, labelled: bool) -> Any:
     for ax, name in zip(panels, claims, strict=True):
         margin = data.margin.sel(claim=name).values
         image = ax.pcolormesh(data.x, data.y, np.clip(margin, -1, 1), cmap="RdBu", norm=norm, shading="nearest")
-        seen = margin[np.isfinite(margin)]
-        if seen.size and seen.min() < 0 < seen.max():
+        values = margin[np.isfinite(margin)]
+        if values.size and values.min() < 0 < values.max():
             ax.contour(data.x, data.y, margin, levels=[0], colors="black", linewidths=1.2)
         for which, mark in (
             (data.assumptions_met, {"marker": ".", "color": "black", "markersize": 1.6, "alpha": 0.6}),

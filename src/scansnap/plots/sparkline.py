@@ -57,8 +57,8 @@ def _thinned(line: tuple[np.ndarray, np.ndarray]) -> tuple[list[float], list[flo
     """Points even along x, of those there are."""
     x, y = line
     if len(x) > POINTS:
-        kept = np.unique(np.searchsorted(x, np.linspace(x[0], x[-1], POINTS)).clip(0, len(x) - 1))
-        x, y = x[kept], y[kept]
+        at = np.unique(np.searchsorted(x, np.linspace(x[0], x[-1], POINTS)).clip(0, len(x) - 1))
+        x, y = x[at], y[at]
     return x.tolist(), y.tolist()
 
 

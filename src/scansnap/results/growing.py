@@ -73,14 +73,14 @@ class GrowingDataset:
     def __init__(self, field: str, folder: Path, verify: bool = True) -> None:
         self.field, self.folder = field, folder
         self.cache = WorkCache(folder, None, field=field, verify=verify)
-        found = self.cache.get(INDEX)
-        if found is None:
+        piece = self.cache.get(INDEX)
+        if piece is None:
             raise Damaged(field, folder, INDEX, "is missing")
-        self.digest = found.digest
-        self.sizes = {INDEX: found.size}  # of all that was read
+        self.digest = piece.digest
+        self.sizes = {INDEX: piece.size}  # of all that was read
         self._rows: list[dict[str, np.ndarray]] | None = None
         try:
-            self.index = Index.of_values(found.values)
+            self.index = Index.of_values(piece.values)
         except (KeyError, TypeError, ValueError):
             raise Damaged(field, folder, INDEX, "is not an index") from None
 
@@ -96,8 +96,8 @@ class GrowingDataset:
 
     def piece(self, entry: Entry) -> Piece:
         """Read one piece of the index."""
-        ((_, found),) = self.pieces(dict([entry]))
-        return found
+        ((_, piece),) = self.pieces(dict([entry]))
+        return piece
 
     def rows(self) -> list[dict[str, np.ndarray]]:
         """The growing variables, row by row."""
@@ -142,12 +142,12 @@ class GrowingDataset:
         self, values: list[np.ndarray | None], shape: Sequence[int], dtype: str, exact: bool = False
     ) -> np.ndarray:
         """Values of one shape, NaN where a value is missing or smaller; with ``exact`` a smaller one is missing."""
-        found = np.full((len(values), *shape), np.nan, dtype)
+        stacked = np.full((len(values), *shape), np.nan, dtype)
         for i, value in enumerate(values):
             if value is not None and (value.shape == tuple(shape) or not exact):
                 at: Any = (i, *(slice(n) for n in value.shape))
-                found[at] = value
-        return found
+                stacked[at] = value
+        return stacked
 
     def check(self) -> CheckedFiles:
         """Read everything that counts, and compare it with its checksums."""

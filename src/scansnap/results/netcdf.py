@@ -29,7 +29,7 @@ _RATIO = 1032  # by which deflate can compress
 def encoded(data: xr.Dataset) -> memoryview:
     """The bytes of a NetCDF file with the checksum in it."""
     image = data.drop_encoding().assign_attrs(checksum=_BLANK.decode()).to_netcdf(engine="h5netcdf")
-    (place,) = [found.start(1) for found in _CHECKSUM.finditer(image)]
+    (place,) = [match.start(1) for match in _CHECKSUM.finditer(image)]
     image[place : place + 64] = hashlib.sha256(image).hexdigest().encode()
     return image
 
@@ -51,23 +51,23 @@ def check(field: str, path: Path, formats: tuple[str, ...], former: str) -> Chec
     """The whole file, before HDF5 sees any of it: that library may crash on what is damaged."""
     try:
         with open_regular(path.resolve()) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            found = [(one.span(1), one[1].decode()) for one in _CHECKSUM.finditer(content)]
+            checksums_inside = [(match.span(1), match[1].decode()) for match in _CHECKSUM.finditer(content)]
             ours = any(content.find(name.encode()) >= 0 for name in formats)
-            foreign = not found and not ours
+            foreign = not checksums_inside and not ours
             if foreign and content.find(former.encode()) >= 0:
                 raise InputError.conflict(field, f"{path} {checksums.EARLIER}", str(path))
             if foreign and content[:8] == b"\x89HDF\r\n\x1a\n":
                 raise InputError(field, str(path), f"a file of the format '{formats[0]}', with a checksum")
             if foreign:
                 raise InputError(field, str(path), "a readable trajectory (this is no NetCDF file)")
-            if len(found) != 1:
+            if len(checksums_inside) != 1:
                 raise Damaged(field, path, "its checksum", "is damaged")
-            (start, stop), said = found[0]
+            (start, stop), expected = checksums_inside[0]
             with memoryview(content) as view, view[:start] as head, view[stop:] as tail:
                 digest = hashlib.sha256(head)
                 digest.update(b"0" * 64)
                 digest.update(tail)
-            if digest.hexdigest() != said:
+            if digest.hexdigest() != expected:
                 raise Damaged(field, path, "its content", "does not match its checksum")
             return CheckedFiles(1, len(content))
     except OSError as error:
@@ -93,10 +93,10 @@ def _problem_inside(path: Path) -> str:
             for name in group:
                 if not isinstance(group.get(name, getlink=True), h5py.HardLink):
                     return f"{name} is a link"
-                found = group[name]
-                if isinstance(found, h5py.Group):
-                    todo.append(found)
-                elif isinstance(found, h5py.Dataset) and (problem := _problem_of(found)):
+                member = group[name]
+                if isinstance(member, h5py.Group):
+                    todo.append(member)
+                elif isinstance(member, h5py.Dataset) and (problem := _problem_of(member)):
                     return f"{name} {problem}"
     return ""
 

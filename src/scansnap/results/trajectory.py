@@ -66,13 +66,13 @@ def assemble(
 
 def labels(classes: SequenceClasses, dims: Collection[Hashable]) -> dict[str, Any]:
     """Coordinates of the dimensions that come from classes."""
-    found: dict[str, Any] = {"seq_class": np.arange(classes.n_classes), "token": np.arange(classes.vocab_size),
+    coords: dict[str, Any] = {"seq_class": np.arange(classes.n_classes), "token": np.arange(classes.vocab_size),
                              "output": np.arange(classes.vocab_size), "query": classes.queries}  # fmt: skip
-    found = {dim: label for dim, label in found.items() if dim in dims}
+    coords = {dim: label for dim, label in coords.items() if dim in dims}
     if "seq_class" in dims:
-        found |= {"class_query": ("seq_class", classes.query), "next_token": ("seq_class", classes.next_token),
+        coords |= {"class_query": ("seq_class", classes.query), "next_token": ("seq_class", classes.next_token),
                   "p_class": ("seq_class", classes.p_class)}  # fmt: skip
-    return found
+    return coords
 
 
 def identity(classes: SequenceClasses) -> dict[str, str]:
@@ -85,8 +85,8 @@ def versions() -> dict[str, str]:
     import torch
 
     modules = {"numpy": np, "scipy": scipy, "torch": torch, "xarray": xr}
-    found = {name: str(module.__version__) for name, module in modules.items()}
-    return {"scansnap": scansnap.__version__, "python": platform.python_version(), **found}
+    installed = {name: str(module.__version__) for name, module in modules.items()}
+    return {"scansnap": scansnap.__version__, "python": platform.python_version(), **installed}
 
 
 def save(data: xr.Dataset, path: str | PathLike[str], *, overwrite: bool = False) -> None:
@@ -236,12 +236,12 @@ def _refuse_without_table(path: Path) -> None:
     """A folder without checksums: from before there were any, or one that lost them, or another's."""
     try:
         attributes = json.loads(Folder(path).get("zarr.json"))["attributes"]
-        found = attributes.get("format") if isinstance(attributes, dict) else None
+        format_name = attributes.get("format") if isinstance(attributes, dict) else None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise InputError(_FIELD, str(path), f"a readable trajectory (with zarr.json and {checksums.NAME})") from None
-    if found == FORMER or (found == PROBED and "checksums" in attributes):
+    if format_name == FORMER or (format_name == PROBED and "checksums" in attributes):
         raise InputError.conflict(_FIELD, f"{path} {checksums.EARLIER}", str(path))
-    if found in (FORMAT, PROBED):
+    if format_name in (FORMAT, PROBED):
         raise Damaged(_FIELD, path, checksums.NAME, "is missing")
     raise InputError(_FIELD, str(path), f"a file of the format '{FORMAT}'")
 

@@ -100,9 +100,16 @@ class MixtureSampler:
 
     def describe(self) -> str:
         """Return a digest of the numbers that determine the data, and T."""
-        given = (self.slots, self.table.p_slot, self.query, self.table.p_class, self.next_slots, self.next_table.p_slot)
+        tables = (
+            self.slots,
+            self.table.p_slot,
+            self.query,
+            self.table.p_class,
+            self.next_slots,
+            self.next_table.p_slot,
+        )
         soft = ", soft labels" if self.soft else ""
-        return f"{len(self.query)} classes of {self.vocab_size} tokens {digest(*given)}, T = {self.context}{soft}"
+        return f"{len(self.query)} classes of {self.vocab_size} tokens {digest(*tables)}, T = {self.context}{soft}"
 
     def _context(self, cls: Tensor, seeds: Tensor, steps: Tensor) -> Tensor:
         """Slots of the context tokens, independent of each other given the class."""

@@ -109,23 +109,23 @@ class Bucket:
         for first in range(0, len(todo), _AT_ONCE):
             some = todo[first : first + _AT_ONCE]
             with self._asking():
-                found = self._system.cat([f"{self._root}/{name}" for name in some], on_error="return")
+                objects = self._system.cat([f"{self._root}/{name}" for name in some], on_error="return")
             for name in some:
-                content = found[f"{self._root}/{name}"] if isinstance(found, dict) else found
+                content = objects[f"{self._root}/{name}"] if isinstance(objects, dict) else objects
                 if isinstance(content, FileNotFoundError):
                     yield name, "is missing"
                 else:
                     yield name, content if isinstance(content, bytes) else f"cannot be read ({_first(content)})"
 
     def digests(self, names: Iterable[str]) -> Iterator[tuple[str, Entry | str]]:
-        for name, found in self.contents(names):
-            yield name, found if isinstance(found, str) else of_bytes(found)
+        for name, content in self.contents(names):
+            yield name, content if isinstance(content, str) else of_bytes(content)
 
     def sizes(self) -> dict[str, int]:
         with self._asking():
-            found = self._system.find(self._root, detail=True)
+            objects = self._system.find(self._root, detail=True)
         start = len(self._root) + 1
-        return {key[start:]: one["size"] for key, one in sorted(found.items()) if "/." not in key[start - 1 :]}
+        return {key[start:]: info["size"] for key, info in sorted(objects.items()) if "/." not in key[start - 1 :]}
 
     def put(self, contents: Mapping[str, bytes]) -> None:
         if contents:

@@ -105,20 +105,20 @@ def put_table(folder: Path) -> None:
 
 def read_table(field: str, folder: Place, name: str = NAME) -> ChecksumTable:
     """A table that is itself as it was written."""
-    ((_, found),) = read_tables(field, folder, [name])
-    if isinstance(found, Damaged):
-        raise found
-    return found
+    ((_, table),) = read_tables(field, folder, [name])
+    if isinstance(table, Damaged):
+        raise table
+    return table
 
 
 def read_tables(field: str, folder: Place, names: Iterable[str]) -> Iterator[tuple[str, ChecksumTable | Damaged]]:
     """Tables, or what is wrong with them."""
-    for name, found in _objects(folder).contents(names):
-        if isinstance(found, str):
-            yield name, Damaged(field, folder, name, found)
+    for name, content in _objects(folder).contents(names):
+        if isinstance(content, str):
+            yield name, Damaged(field, folder, name, content)
             continue
         try:
-            table = signed(found)
+            table = signed(content)
             filled, inside = (tuple(map(str, table.get(key, ()))) for key in ("filled", "inside"))
             yield name, ChecksumTable(_entries(table["files"]), _entries(table["before"]), filled, inside)
         except (ValueError, KeyError, TypeError, RecursionError):
@@ -132,8 +132,8 @@ def _entries(table: Mapping[str, Any]) -> dict[str, Entry]:
 
 def problem_of(folder: Place, name: str, entry: Entry) -> str:
     """What is wrong with a file in a folder; empty if nothing is."""
-    ((_, found),) = _objects(folder).digests([name])
-    return _problem(found, entry)
+    ((_, actual),) = _objects(folder).digests([name])
+    return _problem(actual, entry)
 
 
 def check_files(
@@ -150,9 +150,9 @@ def check_files(
     ``sizes`` of all files, where the place is trusted with their contents: then these are not read.
     """
     done = CheckedFiles()
-    for name, found in _objects(folder).digests(names) if sizes is None else _sized(names, sizes):
-        problem = _problem(found, table.files[name])
-        if problem and name in table.before and not _problem(found, table.before[name]):
+    for name, actual in _objects(folder).digests(names) if sizes is None else _sized(names, sizes):
+        problem = _problem(actual, table.files[name])
+        if problem and name in table.before and not _problem(actual, table.before[name]):
             problem = "" if stopped else "is from before it was finished, which resume does"
         if problem:
             raise Damaged(field, folder, name, problem)
@@ -160,12 +160,12 @@ def check_files(
     return done
 
 
-def _problem(found: Entry | str, entry: Entry) -> str:
-    if isinstance(found, str):
-        return found
-    if found[0] != entry[0]:
-        return f"has {found[0]} bytes instead of {entry[0]}"
-    return "" if found[1] in (entry[1], None) else "does not match its checksum"
+def _problem(actual: Entry | str, entry: Entry) -> str:
+    if isinstance(actual, str):
+        return actual
+    if actual[0] != entry[0]:
+        return f"has {actual[0]} bytes instead of {entry[0]}"
+    return "" if actual[1] in (entry[1], None) else "does not match its checksum"
 
 
 def _sized(names: Iterable[str], sizes: Mapping[str, int]) -> Iterator[tuple[str, Entry | str]]:

@@ -82,8 +82,8 @@ def of_bytes(content: bytes) -> Entry:
 def of_file(path: Path) -> Entry:
     """Size and SHA-256."""
     with open_regular(path) as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
-        return [file.tell(), found]
+        digest = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+        return [file.tell(), digest]
 
 
 def open_regular(path: str | os.PathLike[str]) -> IO[Any]:

@@ -209,10 +209,10 @@ def _digest_of(content: bytes) -> str:
 def _dtype(text: str) -> np.dtype:
     if not isinstance(text, str) or len(text) > 8:
         raise ValueError("no type of numbers or text")
-    found = np.dtype(text)
-    if found.kind not in _KINDS or found.hasobject or found.subdtype is not None:
+    dtype = np.dtype(text)
+    if dtype.kind not in _KINDS or dtype.hasobject or dtype.subdtype is not None:
         raise ValueError("no type of numbers or text")
-    return found
+    return dtype
 
 
 def _lengths(shape: list[int]) -> list[int]:

@@ -100,8 +100,8 @@ def _exchange(scratch: Path, target: Path) -> None:
             raise
 
 
-def _swap(one: Path, other: Path) -> bool:
+def _swap(first: Path, second: Path) -> bool:
     """Both names at once (Linux: renameat2 with RENAME_EXCHANGE); False where that is not to be had."""
     here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
     call = getattr(ctypes.CDLL(None), "renameat2", None) if os.name == "posix" else None
-    return call is not None and call(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0
+    return call is not None and call(here, os.fsencode(first), here, os.fsencode(second), exchange) == 0

@@ -42,10 +42,10 @@ class Checked(WrapperStore[Any]):
         name = key.rpartition("/")[2]
         if name in FORMAT_2:
             return None
-        found = await super().get(key, prototype, byte_range)
-        if name == METADATA and found is not None:
-            check_metadata(key, found.to_bytes())
-        return found
+        content = await super().get(key, prototype, byte_range)
+        if name == METADATA and content is not None:
+            check_metadata(key, content.to_bytes())
+        return content
 
     async def set(self, key: str, value: Any) -> None:
         if self.place is None:

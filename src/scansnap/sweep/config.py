@@ -92,7 +92,7 @@ class Axes:
         """Runs start … stop − 1."""
         at = np.unravel_index(np.arange(start, stop), [len(v) for v in self.values.values()])
         column = {name: v[i] for (name, v), i in zip(self.values.items(), at, strict=True)}
-        return replace(Runs.of(column), given=SHARED)
+        return replace(Runs.of(column), fields_set=SHARED)
 
 
 def _values(name: str, value: Any) -> np.ndarray:

@@ -230,8 +230,8 @@ def stored_plan(place: Objects, sweep: Sweep) -> SweepPlan:
     attrs = read_attributes(place)
     stored, plan = json.loads(attrs["sweep"]), SweepPlan.from_json(attrs["plan"])
     if attrs["sweep"] != sweep.text:
-        given = json.loads(sweep.text)
-        tables = [name for name in sorted(stored.keys() | given.keys()) if stored.get(name) != given.get(name)]
+        config = json.loads(sweep.text)
+        tables = [name for name in sorted(stored.keys() | config.keys()) if stored.get(name) != config.get(name)]
         differs = ", ".join(f"[{name}]" for name in tables)
         message = f"{place} was begun with another {differs}; pass --overwrite to replace it"
         raise InputError.conflict("sweep file", message, differs)

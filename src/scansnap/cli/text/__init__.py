@@ -26,12 +26,12 @@ def token_specs() -> dict[str, SettingSpec]:
     size = SettingSpec(
         "With --tokenizer bpe: how many subwords to learn.", least=258, name="vocab_size", kind="integer",
         default="8000, or 5000 on a CPU")  # fmt: skip
-    return {one.name: one for one in (tokenizer, size)}
+    return {spec.name: spec for spec in (tokenizer, size)}
 
 
-def token_settings(given: dict[str, Any], max_words: int | None, device: str) -> dict[str, Any]:
+def token_settings(options: dict[str, Any], max_words: int | None, device: str) -> dict[str, Any]:
     """Takes what was said about tokens from the options, for :func:`~scansnap.corpus.corpus.load_corpus`."""
-    chosen = {name: given.pop(name) for name in token_specs() if name in given}
+    chosen = {name: options.pop(name) for name in token_specs() if name in options}
     usual = {"words": "max_words", "bpe": "vocab_size"}.get(chosen.get("tokenizer", "words"))
     if device == "cpu" and usual is not None and (max_words if usual == "max_words" else chosen.get(usual)) is None:
         return {"max_words": max_words, **chosen, usual: CPU_WORDS}

@@ -59,7 +59,7 @@ def predict(
     resume: Resume = False,
     overwrite: Overwrite = False,
     as_json: Json = False,
-    **given: Any,
+    **options: Any,
 ) -> int:
     """Predict which words each query will attend to, from a run with uniform attention.
 
@@ -81,18 +81,18 @@ def predict(
     check_output("--out", target, SUFFIX)
     if resume and not target.exists():
         raise InputError.conflict("--out", f"{target} does not exist; leave out --resume", str(target))
-    tokens = token_settings(given, max_words, device)
-    training = {name: given.pop(name) for name in training_specs() if name in given}
+    tokens = token_settings(options, max_words, device)
+    training = {name: options.pop(name) for name in training_specs() if name in options}
     if "validate_every" in training:
         raise InputError("--validate-every", training["validate_every"], "no value: a prediction is not validated")
-    seed = _predictable_settings(given, sys.maxsize, device).seed  # checked before any text is read
+    seed = _predictable_settings(options, sys.maxsize, device).seed  # checked before any text is read
     plan = training_settings(training, seed)
     for step in at or []:
         check_integer("--at", step, most=plan.steps)
     find_corpus(data)
     refuse_existing("--out", target, resume or overwrite, RESUME_OR_REPLACE)
     corpus = read_corpus(data, tokens)
-    settings = _predictable_settings(given, corpus.vocab_size, device)
+    settings = _predictable_settings(options, corpus.vocab_size, device)
     words = corpus.vocabulary
     special = (words.unk, words.eos)
     frequent = [i for i in range(len(words)) if i not in special][:QUERIES]
@@ -127,11 +127,11 @@ def predict(
     return 0
 
 
-def _predictable_settings(given: dict[str, Any], vocab_size: int, device: str) -> YZSettings:
+def _predictable_settings(options: dict[str, Any], vocab_size: int, device: str) -> YZSettings:
     """The settings of `text train`, if a prediction can be made of them."""
     from scansnap.text.yz.model import check_predictable
 
-    settings = model_settings("yz", given, vocab_size, device)
+    settings = model_settings("yz", options, vocab_size, device)
     assert isinstance(settings, YZSettings)
     check_predictable(settings)
     return settings

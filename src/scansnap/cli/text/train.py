@@ -73,21 +73,21 @@ def training_specs() -> dict[str, SettingSpec]:
     return {name: replace(spec, default=defaults.get(name, spec.default)) for name, spec in specs.items()}
 
 
-def training_settings(given: dict[str, Any], seed: int) -> TrainingSettings:
-    if "steps" in given and "epochs" in given:
-        raise InputError.conflict("--epochs", "--steps is given, too; pass one of them", given["epochs"])
-    return TrainingSettings(**({"shuffle": seed} | ({} if "steps" in given else {"epochs": 1}) | given))
+def training_settings(options: dict[str, Any], seed: int) -> TrainingSettings:
+    if "steps" in options and "epochs" in options:
+        raise InputError.conflict("--epochs", "--steps is given, too; pass one of them", options["epochs"])
+    return TrainingSettings(**({"shuffle": seed} | ({} if "steps" in options else {"epochs": 1}) | options))
 
 
-def model_settings(kind: str, given: dict[str, Any], vocab_size: int, device: str) -> TextSettings:
+def model_settings(kind: str, options: dict[str, Any], vocab_size: int, device: str) -> TextSettings:
     """The settings of this kind of model: those that were typed, and the defaults that follow from them."""
     place = KINDS[check_choice("--model", kind, KINDS)]
     known = settings_of(place)
-    for name, value in given.items():
+    for name, value in options.items():
         if name not in known:
             title = "a transformer" if kind == "transformer" else "a YZ model"
             raise InputError("--" + name.replace("_", "-"), value, f"no value for {title}")
-    own = {name: known[name].read(value) if isinstance(value, str) else value for name, value in given.items()}
+    own = {name: known[name].read(value) if isinstance(value, str) else value for name, value in options.items()}
     usual: dict[str, Any] = {}
     if kind == "transformer":
         usual["precision"] = "bf16" if device == "cuda" and own.get("dtype") != "float64" else "float32"
@@ -137,7 +137,7 @@ def train(
         float, typer.Option(help="With several processes: seconds to wait for the others before all stop.")
     ] = 1800.0,
     as_json: Json = False,
-    **given: Any,
+    **options: Any,
 ) -> int:
     """Train a language model on text; Ctrl-C saves the state, and --resume continues to the same numbers.
 
@@ -152,7 +152,7 @@ def train(
     if target is None:
         target = default_output(Path("out/model.safetensors"), resume=resume, overwrite=overwrite)
     with joined(check_float("--timeout", timeout, above=0)) as world:
-        return _train(model, data, target, max_words, device, resume, overwrite, tensorboard, as_json, given, world)
+        return _train(model, data, target, max_words, device, resume, overwrite, tensorboard, as_json, options, world)
 
 
 def _train(
@@ -165,7 +165,7 @@ def _train(
     overwrite: bool,
     tensorboard: Path | None,
     as_json: bool,
-    given: dict[str, Any],
+    options: dict[str, Any],
     world: World | None,
 ) -> int:
     from scansnap.corpus.sources import find_corpus
@@ -183,9 +183,9 @@ def _train(
             raise InputError.conflict("--out", f"{target} does not exist; leave out --resume", str(target))
         if tensorboard is not None:
             check_event_folder(tensorboard)
-    tokens = token_settings(given, max_words, where)
-    training = {name: given.pop(name) for name in training_specs() if name in given}
-    seed = model_settings(model, given, sys.maxsize, where).seed  # checked before any text is read
+    tokens = token_settings(options, max_words, where)
+    training = {name: options.pop(name) for name in training_specs() if name in options}
+    seed = model_settings(model, options, sys.maxsize, where).seed  # checked before any text is read
     plan = training_settings(training, seed)
     check_divisible(model == "transformer", plan.batch, plan.accumulate, world)
     if first:
@@ -193,7 +193,7 @@ def _train(
         refuse_existing("--out", target, resume or overwrite, RESUME_OR_REPLACE)
     corpus = read_corpus(data, tokens, shown=first)
     own = where if world is None else str(world.device(where))
-    trained = _build(model_settings(model, given, corpus.vocab_size, where), own)
+    trained = _build(model_settings(model, options, corpus.vocab_size, where), own)
     validation_tokens = corpus.valid[:SNAPSHOT_TOKENS]
 
     is_printed = False

@@ -86,16 +86,16 @@ class ModuleTrainer:
 
     def _follow(self, batch: TokenBatch) -> Callable[..., tuple[dict[str, Tensor], Tensor]]:
         """Gradients over runs, tried on one mini-batch before any work: what cannot be trained is refused here."""
-        one = grad_and_value(self._loss)
+        gradient = grad_and_value(self._loss)
 
         def one_by_one(tables: dict[str, Tensor], *batches: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-            parts = [one({name: t[r] for name, t in tables.items()}, *[b[r] for b in batches])
+            parts = [gradient({name: t[r] for name, t in tables.items()}, *[b[r] for b in batches])
                      for r in range(len(batches[0]))]  # fmt: skip
             stacked = {name: torch.stack([gradients[name] for gradients, _ in parts]) for name in tables}
             return stacked, torch.stack([loss for _, loss in parts])
 
         tables = {name: p[None] for name, p in self.own.items()}
-        side_by_side: Callable[..., tuple[dict[str, Tensor], Tensor]] = vmap(one, randomness="error")
+        side_by_side: Callable[..., tuple[dict[str, Tensor], Tensor]] = vmap(gradient, randomness="error")
         try:
             side_by_side(tables, *batch)
             return side_by_side
@@ -179,11 +179,11 @@ class ModuleTrainer:
         return None
 
     def measure(self, state: State, names: tuple[str, ...]) -> Records:
-        found = {name: state.tables[name].cpu().numpy() for name in names if name != LOSS}
+        records = {name: state.tables[name].cpu().numpy() for name in names if name != LOSS}
         if LOSS in names:
             _, loss = self._over_runs(state, self._draw(state.step, state.step + 1), 0)
-            found[LOSS] = loss.cpu().numpy()
-        return found
+            records[LOSS] = loss.cpu().numpy()
+        return records
 
     def fingerprint_parts(self) -> dict[str, Any]:
         values = {name: p.cpu().numpy() for name, p in {**self.own, **self.fixed}.items()}

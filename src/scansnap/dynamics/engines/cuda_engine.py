@@ -80,8 +80,8 @@ class CudaEngine:
         stream_bytes = settings.steps * samples * s * (1 if self._drawn and settings.context <= 256 else 4)
         if not set(names) <= set(WHOLE) or work > _WHOLE_SECONDS * _FLOATS_PER_SECOND or stream_bytes > _DATA_BYTES:
             return None
-        factors = [_factors(one, settings.steps) for one in (settings.optimizer_y, settings.optimizer_z)]
-        kept = torch.as_tensor(np.take_along_axis(distinct, self.program.index["order"], 1), device=self.device)
+        factors = [_factors(optimizer, settings.steps) for optimizer in (settings.optimizer_y, settings.optimizer_z)]
+        mask = torch.as_tensor(np.take_along_axis(distinct, self.program.index["order"], 1), device=self.device)
         out: Records = {}
         for group in self._groups(names, stream_bytes):
             first, last = self.stream[group].min(), self.stream[group].max()
@@ -91,12 +91,12 @@ class CudaEngine:
                 data, self.stream[group] - first, self.runs.seed[group], rates, self.begin, record=record,
                 every_z="z" in names,
             )  # fmt: skip
-            found = self._look(names, z, loss, kept)
+            records = self._look(names, z, loss, mask)
             if not bool(finite.all()):
                 return None
             if len(group) == len(self.runs):
-                return found
-            for name, part in found.items():
+                return records
+            for name, part in records.items():
                 if name not in out:
                     out[name] = np.empty((len(self.runs), *part.shape[1:]), dtype=part.dtype)
                 out[name][group] = part
@@ -149,9 +149,9 @@ class CudaEngine:
                 full = torch.zeros(*c.shape[:3], layout.vocab_size, dtype=c.dtype, device=self.device)
                 out["attention"] = full.scatter_add_(-1, tables["slots"].expand_as(c), c)  # padded slots add 0
             if "entropy" in names:
-                kept = c * distinct
-                total = kept.sum(-1)
-                entropy = torch.special.entr(kept / total.clamp_min(1e-38)[..., None]).sum(-1)
+                masked = c * distinct
+                total = masked.sum(-1)
+                entropy = torch.special.entr(masked / total.clamp_min(1e-38)[..., None]).sum(-1)
                 out["entropy"] = entropy.masked_fill_(total <= 0, torch.nan)
         return {name: out[name].cpu().numpy() for name in names}
 

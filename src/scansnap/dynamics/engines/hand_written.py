@@ -74,11 +74,11 @@ class Engine:
             "there is weight decay": self.runs.decays,
             "the decoder's update is modified": self.settings.update != "gradient",
         }
-        found = next((reason for reason, applies in reasons.items() if applies), None)
-        if found is None and self.device.type == "cuda":
+        reason = next((words for words, applies in reasons.items() if applies), None)
+        if reason is None and self.device.type == "cuda":
             self.blocks = self.blocks or CudaEngine.on_cuda(self.layout, self.settings, self.runs, self.device)
-            found = self.blocks.why_not()
-        return found
+            reason = self.blocks.why_not()
+        return reason
 
     def advance(self, state: State, stretch: Stretch) -> State:
         """The state after all mini-batches of the stretch; the given state is left as it is."""
@@ -221,8 +221,8 @@ class GraphedStep:
 
     def replay(self, batch: yz.CountBatch, rates: RunRates) -> None:
         """One update with this mini-batch."""
-        for mine, given in zip(self.batch, batch, strict=True):
-            mine.copy_(given)
+        for buffer, new in zip(self.batch, batch, strict=True):
+            buffer.copy_(new)
         for name, eta in rates.eta.items():
             self.rates.eta[name].copy_(eta)
         self.graph.replay()

@@ -152,9 +152,9 @@ class CompactFlow:
             return self._by_query(getattr(at, name), outside=self.z0 if name == "z" else 0.0)
         if name == "z_terms":
             return self._by_query(self._by_cell((self.eta_z * self.p_class * at.f * at.g).abs()), outside=0.0)
-        found = np.empty(len(self.layout.order))
-        found[self.layout.order] = (self.entropy(at) if name == "entropy" else gap(at, self.n_rest)).cpu().numpy()
-        return found
+        values = np.empty(len(self.layout.order))
+        values[self.layout.order] = (self.entropy(at) if name == "entropy" else gap(at, self.n_rest)).cpu().numpy()
+        return values
 
     def _by_token(self, values: Tensor, outside: float) -> FloatArray:
         """(K, L) by class and token, (K, M)."""

@@ -139,7 +139,7 @@ class EventTracker:
         def value(time: float) -> float:
             return self._value(FlowState(time, field, step.weights(time)))
 
-        left, seen = step.t, len(self.times)
+        left, n_before = step.t, len(self.times)
         for state in states:
             sign = np.sign(self._value(state))
             if sign * self._sign < 0 and self.crossing.direction in (0, sign):
@@ -147,7 +147,7 @@ class EventTracker:
                 self.times.append(left if no_sign else brentq(value, left, state.t, xtol=1e-12 * state.t))
             self._sign = sign or self._sign
             left = state.t
-        return self.times[seen] if self.crossing.terminal and len(self.times) > seen else math.inf
+        return self.times[n_before] if self.crossing.terminal and len(self.times) > n_before else math.inf
 
 
 def states_within(step: Span, field: FlowField) -> list[FlowState]:

@@ -59,7 +59,7 @@ class BlockResponse(NamedTuple):
     """What the classes of a block contribute at a point within a step; B classes, R common tokens, J outputs."""
 
     memory: Tensor  # (B, d) δY_l·r_n of the distinct tokens
-    kept: Tensor  # (B, 1) a_n·r_n
+    overlap: Tensor  # (B, 1) a_n·r_n
     change: Tensor  # (B, 1) e_n·r_n
     turned: Tensor  # (B, 1) a_n·δr_n
     others: Tensor  # (B, C) Y r_n of the common tokens
@@ -115,12 +115,12 @@ class ResponseField:
         parts = list(self.each(lambda block: self._part(block, stage, w, df, y, true_f, pace), self.blocks))
         self.y.rate[stage] = sum(part.y_rate for part in parts)
 
-        memory, kept, change, turned, pulled, common = (
+        memory, overlap, change, turned, pulled, common = (
             torch.cat(values) for values in zip(*(part[:6] for part in parts), strict=True)
         )
         others = torch.zeros_like(f)  # (K, L) x_n: only common tokens know other classes
-        others[:, d:] = (pulled - kept * f[:, d:]) * (f[:, d:] > 0)  # anything at padding
-        felt = torch.cat([self._whole(memory, change, slice(None)) + f[:, :d] * turned, common], dim=1) - df * kept
+        others[:, d:] = (pulled - overlap * f[:, d:]) * (f[:, d:] > 0)  # anything at padding
+        felt = torch.cat([self._whole(memory, change, slice(None)) + f[:, :d] * turned, common], dim=1) - df * overlap
         along = (f * others).sum(1, keepdim=True)  # (K, 1) f_n·x_n
         drive = f * (others - f * along)
         answer = f * (felt - f * (f * felt).sum(1, keepdim=True))
@@ -141,7 +141,7 @@ class ResponseField:
         y, dy = both.chunk(2)  # (R, J) each
         a, e = block.a(w), block.e(w)
         r = error(pattern.logits(f_c, y).addcmul_(own, a), self.n_rest, some.start)
-        memory, kept = block.back_project(r, w)
+        memory, overlap = block.back_project(r, w)
         turn = (f * df)[:, :d].sum(1, keepdim=True)  # (B, 1)
         dl = block.twice.logits(torch.cat([df_c, f_c], 1), both).add_(e).addcmul_(turn, a)
 
@@ -159,7 +159,7 @@ class ResponseField:
         y_rate = block.twice.collect(torch.cat([f_c, df_c], 1), a_rate)
         y_rate[len(y) :] += pattern.collect(f_c, da_rate)
         part = BlockResponse(
-            F.pad(memory, (0, self.d - d)), kept, _dot(e, r), turned, y_r, dy_r + turned_c, y_rate,
+            F.pad(memory, (0, self.d - d)), overlap, _dot(e, r), turned, y_r, dy_r + turned_c, y_rate,
             None if true_f is None else self._true(block, w, true_f[some], a, e, y + dy),
         )  # fmt: skip
         block.df[:, stage] = df[:, :d]
@@ -179,8 +179,8 @@ class ResponseField:
         share = along * self.per_own[some]
         logits = pattern.logits(f_c, y).addcmul_(along, a).addcmul_(share, e).add_(block.logits(f_d - share * old, w))
         r = error(logits, self.n_rest, some.start)
-        memory, kept = block.back_project(r, w)
-        distinct = self._whole(memory, _dot(e, r), some) + old * kept
+        memory, overlap = block.back_project(r, w)
+        distinct = self._whole(memory, _dot(e, r), some) + old * overlap
         g = torch.cat([F.pad(distinct, (0, self.d - d)), pattern.back_project(r, y)], dim=1)
         return f * (g - f * _dot(logits, r))
 
@@ -238,7 +238,7 @@ class ResponseField:
         """Logit of the right output less that of one that is never right, (K,); NaN where all outputs are."""
         f, df = self.f, self._moved(self.z.at(weights))
         y, dy = self.y.at(weights).chunk(2)
-        w, found = torch.as_tensor(weights), []
+        w, gaps = torch.as_tensor(weights), []
         for block in self.blocks:
             some, row = block.classes, block.pattern.row
             n = torch.arange(some.start, some.stop)[:, None]
@@ -247,8 +247,8 @@ class ResponseField:
                 dy[row, n] - dy[row, -1]
             )
             distinct = (f * (f + df))[some, : self.d].sum(1) * a + e
-            found.append(distinct + common.sum(1))
-        return torch.cat(found) if self.n_rest else torch.full_like(f[:, 0], math.nan)
+            gaps.append(distinct + common.sum(1))
+        return torch.cat(gaps) if self.n_rest else torch.full_like(f[:, 0], math.nan)
 
     def _moved(self, z: Tensor) -> Tensor:
         """δf, (cells,) → (K, L)."""

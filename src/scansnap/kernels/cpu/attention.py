@@ -28,7 +28,7 @@ def rows(p: Tensor, mass: float, patterns: Tensor | None) -> Tensor:
     """
     b, h, n, s = p.shape
     out = np.empty((b, h, n, COLUMNS), dtype=np.float32)
-    given = ctypes.c_void_p(None) if patterns is None else patterns.contiguous().numpy()
-    constants = (h, n, s, ctypes.c_double(mass), p.contiguous().numpy(), given, out)
+    mask = ctypes.c_void_p(None) if patterns is None else patterns.contiguous().numpy()
+    constants = (h, n, s, ctypes.c_double(mass), p.contiguous().numpy(), mask, out)
     library.in_threads(library.load("attention").attention_rows, b * h * n, constants, chunk=256)
     return torch.from_numpy(out)

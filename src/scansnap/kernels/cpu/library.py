@@ -22,8 +22,8 @@ def available() -> bool:
 def find(name: str, variant: str | None = None) -> Path | None:
     """The kernel's library: of one variant, or the best one for this CPU's instruction set."""
     folder = Path(__file__).parent
-    for one in (variant,) if variant else (torch.backends.cpu.get_cpu_capability().lower(), "default"):
-        path = folder / f"_{name}_{one}{EXTENSION_SUFFIXES[-1]}"  # as setup.py calls it
+    for build in (variant,) if variant else (torch.backends.cpu.get_cpu_capability().lower(), "default"):
+        path = folder / f"_{name}_{build}{EXTENSION_SUFFIXES[-1]}"  # as setup.py calls it
         if path.exists():
             return path
     return None

@@ -93,7 +93,7 @@ class _Shape(ctypes.Structure):
 def heads(parts: Sequence[Tensor]) -> list[Tensor]:
     """q, k and v, (R, H or 1, B, n, i) each, as views of what `attend` takes."""
     *first, last = parts
-    return [*first, *((last,) if len(first) == 2 else (one.permute(0, 3, 1, 2, 4) for one in last.unbind(3)))]
+    return [*first, *((last,) if len(first) == 2 else (part.permute(0, 3, 1, 2, 4) for part in last.unbind(3)))]
 
 
 def _rows(x: Tensor | None) -> _Rows:
@@ -111,16 +111,16 @@ def _dense(x: Tensor) -> Tensor:
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, bias: Tensor, turn: Tensor | None, place: Tensor | None, *given: Tensor) -> Tensor:
-        parts = tuple(_dense(part) for part in given)
+    def forward(ctx: Any, bias: Tensor, turn: Tensor | None, place: Tensor | None, *tensors: Tensor) -> Tensor:
+        parts = tuple(_dense(part) for part in tensors)
         q, k, v = heads(parts)
         n_runs, n_heads, n_sequences, n_queries, _ = q.shape
         rows, keys = (-(-n // whole) * whole for n, whole in ((n_queries, TILE), (k.shape[3], VECTOR)))
         out = torch.empty(n_runs, n_sequences, n_queries, n_heads, v.shape[4])
         weights = torch.empty(n_runs, n_heads, n_sequences, rows, keys)
-        kept = _dense(bias), turn, place, weights
-        ctx.save_for_backward(*kept, *parts)
-        _call("attend", q, k, v, out, [None] * 3, *kept)
+        constants = _dense(bias), turn, place, weights
+        ctx.save_for_backward(*constants, *parts)
+        _call("attend", q, k, v, out, [None] * 3, *constants)
         return out
 
     @staticmethod
@@ -132,8 +132,8 @@ class _Attention(torch.autograd.Function):
             each = (q, k.expand(-1, q.shape[1], -1, -1, -1), v.expand(-1, q.shape[1], -1, -1, -1))
             needed = (True, *ctx.needs_input_grad[4:])
             slopes = [torch.empty_like(part) if own else None for part, own in zip(each, needed, strict=True)]
-        found = slopes if len(parts) == 3 else heads(slopes)  # type: ignore[arg-type]
-        _call("attend_back", q, k, v, _dense(slope), found, bias, turn, place, weights)
+        head_slopes = slopes if len(parts) == 3 else heads(slopes)  # type: ignore[arg-type]
+        _call("attend_back", q, k, v, _dense(slope), head_slopes, bias, turn, place, weights)
         shared = [s.sum(1, keepdim=True) if s is not None and s.shape != p.shape else s
                   for p, s in zip(parts, slopes, strict=True)]  # fmt: skip
         return None, None, None, *shared
@@ -173,8 +173,8 @@ def _times(a: Tensor, b: Tensor) -> Tensor:
     if n < TILE:
         return a @ b
     out = torch.empty(runs, n, m)
-    given = [x for t in (a, b) for x in (_at(t), 0 if len(t) == 1 else t.stride(0), *t.stride()[1:])]
-    _run("product", runs, 4, n, k, m, *given, _at(out))
+    operands = [x for t in (a, b) for x in (_at(t), 0 if len(t) == 1 else t.stride(0), *t.stride()[1:])]
+    _run("product", runs, 4, n, k, m, *operands, _at(out))
     return out
 
 
@@ -236,27 +236,27 @@ class _Mlp(torch.autograd.Function):
         (runs, n, d), h = x.shape, first.shape[2]
         y, scale = (torch.empty(runs, n, d), torch.empty(runs, n)) if how[0] else (torch.empty(0), torch.empty(0))
         inside, slope = (torch.empty(runs, n, h) for _ in range(2))
-        kept, out = (x, first, second, y, scale, inside, slope), torch.empty_like(x)
-        _run("mlp", runs, 1, *how, n, d, h, *map(_at, (*kept, out)))
+        saved, out = (x, first, second, y, scale, inside, slope), torch.empty_like(x)
+        _run("mlp", runs, 1, *how, n, d, h, *map(_at, (*saved, out)))
         ctx.how = how
-        ctx.save_for_backward(*kept)
+        ctx.save_for_backward(*saved)
         return out
 
     @staticmethod
     def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, ...]:
-        kept = ctx.saved_tensors
-        (runs, n, d), h = kept[0].shape, kept[1].shape[2]
-        outer, slopes = outer.contiguous(), [torch.empty_like(t) for t in kept[:3]]
-        _run("mlp_back", runs, 1, *ctx.how, n, d, h, *map(_at, (*kept, outer, *slopes)))
+        saved = ctx.saved_tensors
+        (runs, n, d), h = saved[0].shape, saved[1].shape[2]
+        outer, slopes = outer.contiguous(), [torch.empty_like(t) for t in saved[:3]]
+        _run("mlp_back", runs, 1, *ctx.how, n, d, h, *map(_at, (*saved, outer, *slopes)))
         return *slopes, None
 
 
-def _run(name: str, total: int, chunk: int, *given: Any) -> None:
+def _run(name: str, total: int, chunk: int, *arguments: Any) -> None:
     """A function of step.c over [0, total), on as many threads as torch would use."""
     function = _function(name)
     if torch.get_num_threads() > 1:
-        library.in_threads(function, total, given, chunk)
-    elif function(0, total, *given):  # one of many short calls: nothing is wrapped
+        library.in_threads(function, total, arguments, chunk)
+    elif function(0, total, *arguments):  # one of many short calls: nothing is wrapped
         raise MemoryError("not enough memory for the scratch tables of a run")
 
 

@@ -76,12 +76,12 @@ def row_sums(
     block = max(32, triton.next_power_of_2(s))
     out = torch.zeros(b, h, n, N_LINES, 3, dtype=torch.float32, device=weights.device)
     kind = 0 if mask is None else 1 if mask.dtype == torch.bool else 2
-    seen = weights if mask is None else mask.view(torch.int8) if kind == 1 else mask
+    mask_data = weights if mask is None else mask.view(torch.int8) if kind == 1 else mask
     strides = (0, 0, 0, 0) if mask is None else mask.stride()
-    known = [weights if one is None else one for one in keys]  # a pointer that is not read
+    key_data = [weights if key is None else key for key in keys]  # a pointer that is not read
     with torch.cuda.device(weights.device):
         _rows[(b * h * n,)](
-            weights, queries, seen, *known, sample.place, sample.p, sample.visible.view(torch.int8), out,
+            weights, queries, mask_data, *key_data, sample.place, sample.p, sample.visible.view(torch.int8), out,
             n, s, h, sample.p.shape[2], *strides,
             CAUSAL=causal, MASK=kind, MADE=made, TOKENS=keys.tokens is not None, DECILE=keys.decile is not None,
             SCORE=keys.distinctness is not None, LINES=N_LINES, DECILES=N_DECILES, BLOCK=block,

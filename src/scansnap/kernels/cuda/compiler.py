@@ -55,11 +55,11 @@ class Kernel:
 
     def attributes(self) -> dict[str, int]:
         """Registers of a thread, bytes it spills and fixed shared memory."""
-        found, value = {}, ctypes.c_int()
+        attributes, value = {}, ctypes.c_int()
         for name, number in _ATTRIBUTES.items():
             _check(self._driver.cuFuncGetAttribute(ctypes.byref(value), number, self._function))
-            found[name] = value.value
-        return found
+            attributes[name] = value.value
+        return attributes
 
     def blocks(self, threads: int) -> int:
         """How many blocks a multiprocessor holds."""
@@ -74,8 +74,8 @@ class Kernel:
         pointers = (ctypes.c_void_p * 1)(ctypes.addressof(job))
         with torch.cuda.device(self.device):
             stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-            size, given = self.shared_bytes, (blocks, 1, 1, threads, 1, 1)
-            _check(self._driver.cuLaunchKernel(self._function, *given, size, stream, pointers, None))
+            size, grid = self.shared_bytes, (blocks, 1, 1, threads, 1, 1)
+            _check(self._driver.cuLaunchKernel(self._function, *grid, size, stream, pointers, None))
 
 
 def clock_hz() -> float:
@@ -113,8 +113,8 @@ def compile_source(nvrtc: ctypes.CDLL, source: str, options: tuple[str, ...]) ->
     program = ctypes.c_void_p()
     _check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"scansnap.cu", 0, None, None))
     try:
-        given = (ctypes.c_char_p * len(options))(*[option.encode() for option in options])
-        if nvrtc.nvrtcCompileProgram(program, len(options), given):
+        flags = (ctypes.c_char_p * len(options))(*[option.encode() for option in options])
+        if nvrtc.nvrtcCompileProgram(program, len(options), flags):
             raise CudaError(_read(nvrtc, "nvrtcGetProgramLog", program).decode(errors="replace"))
         return _read(nvrtc, "nvrtcGetCUBIN", program)
     finally:
@@ -154,10 +154,10 @@ def _candidates() -> Iterator[str]:
 
 
 def _compiler() -> ctypes.CDLL:
-    found = _nvrtc()
-    if found is None:
+    nvrtc = _nvrtc()
+    if nvrtc is None:
         raise CudaError("NVRTC was not found")
-    return found
+    return nvrtc
 
 
 @cache

@@ -107,11 +107,11 @@ class Machine:
 
     @classmethod
     def cuda(cls, device: torch.device) -> Machine:
-        found = torch.cuda.get_device_properties(device)
-        most = getattr(found, "shared_memory_per_block_optin", 99 << 10)
+        properties = torch.cuda.get_device_properties(device)
+        most = getattr(properties, "shared_memory_per_block_optin", 99 << 10)
         device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
-        return cls(device, partial(compiler.kernel, device=device), found.multi_processor_count, int(most),
-                   found.major >= 8)  # fmt: skip
+        return cls(device, partial(compiler.kernel, device=device), properties.multi_processor_count, int(most),
+                   properties.major >= 8)  # fmt: skip
 
 
 class InitialValues(NamedTuple):
@@ -208,14 +208,14 @@ class Program:
         number[list(record)] = np.arange(len(record))
         float32 = {"dtype": torch.float32, "device": device}
         z_size = len(layout.queries) * layout.vocab_size
-        given: dict[str, np.ndarray] = {
+        inputs: dict[str, np.ndarray] = {
             "stream": stream.astype(np.int32),
             "seed": seed.astype(np.int64),
             "record": number,
         }
         n_z = z_size if every_z else self.n_entries
-        given |= dict(zip(rates._fields, rates, strict=True))
-        arrays: dict[str, Tensor] = packed(given, device) | {
+        inputs |= dict(zip(rates._fields, rates, strict=True))
+        arrays: dict[str, Tensor] = packed(inputs, device) | {
             "record_z": torch.empty(n_runs, len(record), n_z, **float32),  # type: ignore[call-overload]
             "record_loss": torch.empty(n_runs, len(record), **float32),  # type: ignore[call-overload]
             "finite": torch.empty(n_runs, dtype=torch.uint8, device=device),
@@ -248,10 +248,10 @@ class Program:
         """The mini-batches of the steps from ``first``; ``own`` (K, S) is added to the counts."""
         k, s = self.layout.slots.shape
         kind = torch.uint8 if length + 1 < 256 else torch.uint16 if length + 1 < 65536 else torch.float32
-        given = {"seeds": seeds.astype(np.int64)} | ({} if own is None else {"own": own.astype(np.float64)})
+        inputs = {"seeds": seeds.astype(np.int64)} | ({} if own is None else {"own": own.astype(np.float64)})
         arrays = (
             self._draws
-            | packed(given, self.machine.device)
+            | packed(inputs, self.machine.device)
             | {
                 "start": torch.empty(len(seeds), n_steps, k + 1, dtype=torch.int32, device=self.machine.device),
                 "rank": torch.empty(len(seeds), n_steps, k, dtype=torch.int32, device=self.machine.device),

@@ -45,12 +45,12 @@ class Shape(NamedTuple):
 
     def options(self, count: torch.dtype) -> tuple[str, ...]:
         """Definitions for the compiler."""
-        given = {"SLOTS": self.slots, "COLUMNS": self.columns, "LUMPED": int(self.lumped), "GROUPS": self.groups,
+        macros = {"SLOTS": self.slots, "COLUMNS": self.columns, "LUMPED": int(self.lumped), "GROUPS": self.groups,
                  "HELD": int(self.held), "LATE": int(self.late), "WARPS": self.warps, "TILE": self.tile,
                  "SMALL": self.small, "SHARED_CHUNK": self.shared_chunk,
                  "Y_SHARED": int(self.y_shared), "V_SHARED": int(self.v_shared), "BLOCKS": self.blocks,
                  "COUNT": COUNTS[count]}  # fmt: skip
-        return tuple(f"-D{name}={value}" for name, value in given.items())
+        return tuple(f"-D{name}={value}" for name, value in macros.items())
 
     @property
     def pitch(self) -> int:
@@ -92,10 +92,10 @@ class Strips(NamedTuple):
         return 16 * self.strips + 4
 
     def options(self, count: torch.dtype) -> tuple[str, ...]:
-        given = {"SLOTS": self.slots, "OWN": self.own, "COLUMNS": self.columns,
+        macros = {"SLOTS": self.slots, "OWN": self.own, "COLUMNS": self.columns,
                  "STRIPS": self.strips, "WARPS": self.warps, "V_SHARED": int(self.v_shared), "HELD": int(self.held),
                  "TILES": self.tiles, "GROUP": self.group, "BLOCKS": self.blocks, "COUNT": COUNTS[count]}  # fmt: skip
-        return ("--ftz=true", *(f"-D{name}={value}" for name, value in given.items()))
+        return ("--ftz=true", *(f"-D{name}={value}" for name, value in macros.items()))
 
     def shared_bytes(self, classes: int, rows: int, entries: int) -> int:
         """Shared memory of a block; the same sum is in strips/runs.cu."""
@@ -150,7 +150,7 @@ def choose(layout: SlotTables, index: dict[str, np.ndarray], shared_bytes: int) 
 def _same_shared(index: dict[str, np.ndarray]) -> bool:
     """Whether all classes share the same rows, in the same places."""
     rows = [row[own:n] for row, own, n in zip(index["row"], index["n_own"], index["n_slots"], strict=True)]
-    return all(np.array_equal(one, index["shared_rows"]) for one in rows)
+    return all(np.array_equal(row, index["shared_rows"]) for row in rows)
 
 
 def _groups(columns: int, slots: int) -> int:
@@ -189,6 +189,6 @@ def index_of(layout: SlotTables) -> dict[str, np.ndarray]:
 
 def real_of(layout: SlotTables, expected: np.ndarray) -> dict[str, np.ndarray]:
     m = layout.multiplicity
-    found = {"multiplicity": m, "inverse_multiplicity": 1 / m, "log2_multiplicity": np.log2(m), "expected": expected,
+    arrays = {"multiplicity": m, "inverse_multiplicity": 1 / m, "log2_multiplicity": np.log2(m), "expected": expected,
              "p_class": layout.table.p_class}  # fmt: skip
-    return {name: np.ascontiguousarray(a, dtype=np.float32) for name, a in found.items()}
+    return {name: np.ascontiguousarray(a, dtype=np.float32) for name, a in arrays.items()}

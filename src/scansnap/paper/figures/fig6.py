@@ -14,7 +14,7 @@ from scipy.optimize import minimize_scalar
 
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.flow.integrate import flow
-from scansnap.measure.comparison import Comparison, compare, said
+from scansnap.measure.comparison import Comparison, compare, plus_minus
 from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.paper.shared.medium_runs import QUICK_SEEDS, SYN_MEDIUM, entropy_table, medium_runs, size_name
 from scansnap.paper.shared.over_seeds import exceptions, mean_and_half, overall, paired, paired_steps
@@ -171,7 +171,7 @@ def _least(comparison: Comparison) -> str:
     if comparison.failed.all():
         return "unknown"
     least = int(np.nanargmin(comparison.mean))
-    return said(float(comparison.mean[least]), float(comparison.half_width[least]))
+    return plus_minus(float(comparison.mean[least]), float(comparison.half_width[least]))
 
 
 def draw(computed: Computed) -> Figure:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from scansnap.checks import InputError
-from scansnap.measure.comparison import said
+from scansnap.measure.comparison import plus_minus
 from scansnap.paper.figure import ROUNDING, Number, beyond
 from scansnap.paper.report.manifest import FORMAT, MANIFEST, announce, parse_manifest
 from scansnap.storage import put
@@ -179,4 +179,5 @@ def _counted(finding: dict[str, Any]) -> str:
 
 
 def _format(number: Number) -> str:
-    return f"{number.value:.6g}".replace("-", "−") if number.half_width == 0 else said(number.value, number.half_width)
+    exact = number.half_width == 0
+    return f"{number.value:.6g}".replace("-", "−") if exact else plus_minus(number.value, number.half_width)

@@ -133,14 +133,19 @@ class FusedStep:
         """Update Y by f and e: at once, or summed by token first and then by the rule."""
         y, stride = self.y, self.y.storage.shape[1]
         grid = (triton.cdiv(stride, COLUMNS),)
-        one = {**self.shape, **self.product, "num_warps": 4, "num_stages": 1}  # loads must stay behind earlier stores
+        launch = {
+            **self.shape,
+            **self.product,
+            "num_warps": 4,
+            "num_stages": 1,
+        }  # loads must stay behind earlier stores
         if self.total is None:
             table = (y.storage, y.eta, self.windows)
-            kernels.rows_kernel[grid](x, self.e, stride, self.f_token, self.first, *table, **one)
+            kernels.rows_kernel[grid](x, self.e, stride, self.f_token, self.first, *table, **launch)
             return
         at = group_ids(x.flatten())
         total = (self.total.zero_(), torch.ones((), device=x.device), self.windows)
-        kernels.rows_kernel[grid](at.group, self.e, stride, self.f_token, self.first, *total, **one)
+        kernels.rows_kernel[grid](at.group, self.e, stride, self.f_token, self.first, *total, **launch)
         update_rows(y, x.flatten(), at, self.total, self.step)
 
 

@@ -118,8 +118,8 @@ class FusedVotes(VotesTiling):
             kernels.rows_kernel[grid](ids, count, self.e, stride, f, y.storage, y.eta, self.windows, **tile)
             return
         at = group_ids(ids.flatten())
-        one = torch.ones((), device=ids.device)
-        kernels.rows_kernel[grid](at.group, count, self.e, stride, f, self.total.zero_(), one, self.windows, **tile)
+        unit = torch.ones((), device=ids.device)
+        kernels.rows_kernel[grid](at.group, count, self.e, stride, f, self.total.zero_(), unit, self.windows, **tile)
         update_rows(y, ids.flatten(), at, self.total, self.step)
 
 

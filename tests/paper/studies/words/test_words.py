@@ -182,8 +182,8 @@ def test_no_snap_is_marked_where_attention_has_hardly_begun(computed):
             for step, value in zip(steps, np.full_like(way, 0.1) if kind == "fold" else way, strict=True)]  # fmt: skip
     result = snap(pd.DataFrame(rows))
     assert 3 < result.t.fastest < 30
-    assert not result.t.found
-    assert not result.ln.found  # as far in every e-fold
+    assert not result.t.has_snapped
+    assert not result.ln.has_snapped  # as far in every e-fold
     assert result.over == "3 training seeds"
     table = computed.table[~computed.table.kind.isin(["moved", "fold", "entropy"])]
     figure = words.draw(replace(computed, table=pd.concat([table, pd.DataFrame(rows)])))

@@ -77,7 +77,7 @@ def freezes(third: pd.DataFrame, left: pd.DataFrame, when: SnapEstimate, over: s
     thirds = third.pivot(index=["query", "seed"], columns="measure", values="value")
     slower = thirds["last"] <= FROZEN * thirds["first"]
     mean = thirds.groupby("seed").agg(lambda column: column.mean(skipna=False))
-    times = "; ".join(f"{scale}: {estimate.said()}{f' ({estimate.reason})' if estimate.reason else ''}"
+    times = "; ".join(f"{scale}: {estimate.describe()}{f' ({estimate.reason})' if estimate.reason else ''}"
                        for scale, estimate in (("in t", when.t), ("in ln t", when.ln)))  # fmt: skip
     near = ", ".join(f"{settled(part):.0f}" for _, part in left.groupby("seed"))
     return Finding.compared(

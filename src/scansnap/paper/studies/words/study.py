@@ -58,8 +58,8 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
     rates, when = runs.chosen["YZ"].rates, snap(table)
     settings = {**runs.setting.describe(), **rates, "queries": len(runs.text.words.queries), "next_per_query": NEXT,
                 "least_count": LEAST, "transformer_steps": runs.transformer_steps,
-                "snap": {scale: [estimate.time, estimate.low, estimate.high] if estimate.found else estimate.reason
-                         for scale, estimate in (("t", when.t), ("ln t", when.ln))},
+                "snap": {scale: [snap.time, snap.low, snap.high] if snap.has_snapped else snap.reason
+                         for scale, snap in (("t", when.t), ("ln t", when.ln))},
                 "rates": {name: choice.describe() for name, choice in runs.chosen.items()}, **described}  # fmt: skip
     note = (runs.setting.note, f"η_Y = {rates['eta_y']:g}, η_Z = {rates['eta_z']:g}",
             describe_seeds(runs.setting.size.seeds), edges(runs.chosen))  # fmt: skip
@@ -169,10 +169,10 @@ def draw_movement(ax: Any, table: pd.DataFrame) -> None:
     right.set_ylabel("entropy (nats)", color=SERIES[1])
     when = snap(table)
     for estimate, style in ((when.t, ":"), (when.ln, "--")):
-        if estimate.found:
+        if estimate.has_snapped:
             ax.axvline(estimate.time, color="0.4", linestyle=style, linewidth=1)
             ax.axvspan(estimate.low, estimate.high, color="0.4", alpha=0.12, linewidth=0)
-    ax.text(0.03, 0.62, f"in t (··): {when.t.said()}\nin ln t (--): {when.ln.said()}", transform=ax.transAxes,
+    ax.text(0.03, 0.62, f"in t (··): {when.t.describe()}\nin ln t (--): {when.ln.describe()}", transform=ax.transAxes,
             fontsize=7.5, color="0.35", va="center")  # fmt: skip
     ax.set_title("c  How far attention has moved")
 
