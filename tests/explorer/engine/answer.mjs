@@ -49,7 +49,7 @@ const ask = {
     const layout = layoutOf(classesOf(classes), settings.model, rates.weight_decay_y + rates.weight_decay_z > 0), run = new Simulation(layout, settingsOf(settings), rates);
     while (run.step < until && run.failedStep < 0) run.advance();
     const { attention, loss } = run.look();
-    return { y: [...run.y.values], z: [...run.z.values], attention: bySlot(layout, attention), loss, failed: run.failedStep };
+    return { y: [...run.y.values], z: [...run.z.values], attention: bySlot(layout, attention), loss: [loss], failed: run.failedStep };
   },
 };
 

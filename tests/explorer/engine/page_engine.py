@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
 
 import scansnap
 from scansnap.explorer.declared import declared
@@ -44,6 +45,13 @@ def answer(**question):
     """The engine's answer to one question."""
     (found,) = answers([question])
     return found
+
+
+def sample(strategy, examples):
+    """Examples of a strategy, for one call of node."""
+    collected = []
+    settings(max_examples=examples)(given(strategy)(lambda example: collected.append(example)))()
+    return collected
 
 
 def spelled_out(classes):
