@@ -27,9 +27,9 @@ def test_the_table_has_a_row_for_each_cell(computed):
     table = computed.table
     assert list(table.columns) == COLUMNS
     assert "3 of 10 seeds" in computed.note
-    assert sorted(table["step"].unique()) == [0, 2, 4, 6, 8, 10, 50, 100]
+    assert sorted(table["step"].unique()) == [*range(11), 15, 20, 30, 40, 50, 70, 100]
     assert (
-        len(table) == 2 * 2 * 3 * 8 * 30 == len(table.drop_duplicates(["eta_y", "seed", "step", "seq_class", "token"]))
+        len(table) == 2 * 2 * 3 * 18 * 30 == len(table.drop_duplicates(["eta_y", "seed", "step", "seq_class", "token"]))
     )
     sums = table.groupby(["eta_y", "seed", "step", "seq_class"])[["frequency", "attention"]].sum()
     np.testing.assert_allclose(sums, 1, atol=1e-5)
@@ -52,8 +52,8 @@ def test_a_cell_is_what_its_settings_give(computed):
 
 def test_findings_by_another_route(computed):
     cube = computed.table.sort_values(["eta_y", "seed", "step", "seq_class", "token"])["attention"].to_numpy()
-    c = cube.reshape(2, 3, 8, 2, 30)  # rates, seed, step, class, token
-    suppressed, winner, sparser, denser, faster, frozen = computed.findings
+    c = cube.reshape(2, 3, 18, 2, 30)  # rates, seed, step, class, token
+    suppressed, winner, sparser, denser, faster, frozen, from_t0 = computed.findings
     common = c[..., :10].sum(-1)
     assert counted(suppressed) == by_scipy(common[:, :, 0] - common[:, :, -1])
     own, last = np.array([19, 29]), c[:, :, -1]
@@ -66,9 +66,11 @@ def test_findings_by_another_route(computed):
     def moved(a, b):
         return np.abs(c[:, :, a] - c[:, :, b]).sum(-1)
 
-    covered = 1 - moved(5, -1) / moved(0, -1)
+    covered = 1 - moved(10, -1) / moved(0, -1)
     assert counted(faster) == by_scipy(covered[1] - covered[0])
-    assert counted(frozen) == by_scipy(0.05 - moved(6, -1) / moved(0, -1))
+    assert counted(frozen) == by_scipy(0.05 - moved(15, -1) / moved(0, -1))
+    after_t0 = np.stack([moved(6, -1)[0], moved(2, -1)[1]])  # t₀ is step 5.2 and 1.3
+    assert counted(from_t0) == by_scipy(0.05 - after_t0 / moved(0, -1))
     assert all("±" in finding.detail for finding in computed.findings)
     assert suppressed.verdict == winner.verdict == frozen.verdict == "agrees"
 
@@ -91,10 +93,16 @@ def test_findings_turn_round_with_the_data(computed):
     assert suppressed.verdict == "disagrees"
     assert winner.agree == 0  # a tie with the common tokens at the start
     assert (sparser.agree, sparser.disagree) == (0, computed.findings[2].agree)
+    assert fig4.frozen_from_t0(computed.table).verdict == "disagrees"
     restless = computed.table.assign(step=computed.table["step"].replace({6: 50, 50: 6}))  # much is to come at step 6
     assert fig4.frozen(restless).verdict == "disagrees"
+    wide = computed.table.set_index(["eta_y", "seed", "seq_class", "token", "step"])["attention"].unstack("step")
+    wide.loc[:, 2:] = wide[[100]].to_numpy() + 0.01 * (wide.loc[:, 2:] - wide[[100]].to_numpy())
+    early = wide.stack().rename("early").reset_index()
+    early = computed.table.merge(early, on=["eta_y", "seed", "seq_class", "token", "step"])
+    assert fig4.frozen_from_t0(early.assign(attention=early["early"])).verdict == "agrees"
     swapped = computed.table.assign(eta_y=computed.table["eta_y"].map({1.0: 10.0, 10.0: 1.0}))
-    _, _, _, denser, faster, _ = fig4.findings(swapped)
+    _, _, _, denser, faster, *_ = fig4.findings(swapped)
     assert (denser.agree, faster.agree) == (0, 0)
     assert faster.verdict == "disagrees"
 
@@ -136,4 +144,14 @@ def test_an_interruption_is_passed_on():
 
     with pytest.raises(KeyboardInterrupt):
         fig4.compute(Effort(quick=True, device="cpu"), stop)
-    assert small_runs.LATE < small_runs.STEPS
+
+
+@pytest.mark.parametrize(("momentum", "eta_y"), [(0.0, 1.0), (0.9, 1.0), (0.9, 10.0), (0.9, 1e-3)])
+def test_t0_in_steps_is_when_sgd_has_gone_as_far_as_the_flow(momentum, eta_y):
+    classes = ss.SequenceClasses.syn_small()
+    t_0 = ss.theory.t_snap(eta_y=eta_y / (1 - momentum), n_classes=2, vocab_size=34)
+    velocity, way = 0.0, [0.0]
+    while way[-1] < t_0:
+        velocity = momentum * velocity + 1
+        way.append(way[-1] + (1 - momentum) * velocity)
+    assert len(way) - 2 <= small_runs.snap_step(classes, eta_y, momentum) <= len(way) - 1

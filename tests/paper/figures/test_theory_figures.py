@@ -75,9 +75,9 @@ def test_fig2_stages_fail_on_a_run_in_which_nothing_happens():
     for column in ("z", "attention_unnormalised"):
         start = table[table.step == 0].set_index(["seed", "seq_class", "token"])[column]
         table[column] = start.loc[pd.MultiIndex.from_frame(table[["seed", "seq_class", "token"]])].to_numpy()
-    table["speed_over_top"] = 1.0 + 0.01 * table.seed
-    suppressed, gain, _, frozen = fig2.findings(table)
-    assert (suppressed.agree, gain.agree, frozen.agree) == (0, 0, 0)
+    table["speed_over_top"] = table["speed_at_t0"] = 1.0 + 0.01 * table.seed
+    suppressed, gain, _, snapped, frozen = fig2.findings(table, 1.0)
+    assert (suppressed.agree, gain.agree, snapped.agree, frozen.agree) == (0, 0, 0, 0)
     assert frozen.verdict == "disagrees"
 
 
@@ -85,19 +85,19 @@ def test_fig2_turns_round_with_time_and_with_failed_runs():
     table = fig2.compute(QUICK).table
     labels = list(fig2.MOMENTS)
     back = table.assign(moment=table.moment.map(dict(zip(labels, reversed(labels), strict=True))))
-    suppressed, *_ = fig2.findings(back)
+    suppressed, *_ = fig2.findings(back, 1.0)
     assert suppressed.verdict == "disagrees"
     failed = table.copy()
-    numbers = ["z", "attention_unnormalised", "speed_over_top"]
+    numbers = ["z", "attention_unnormalised", "speed_over_top", "speed_at_t0"]
     failed.loc[failed.seed == 1, numbers] = np.nan
-    for finding in fig2.findings(failed):
+    for finding in fig2.findings(failed, 1.0):
         assert finding.verdict == "disagrees"
         assert finding.undecided == 0
 
 
 def test_fig2_with_one_seed_decides_nothing():
     table = fig2.compute(QUICK).table
-    for finding in fig2.findings(table[table.seed == 0]):
+    for finding in fig2.findings(table[table.seed == 0], 1.0):
         assert finding.verdict == "undecided"
         assert "one seed" in finding.detail
 
@@ -141,7 +141,14 @@ def test_a_wrong_closed_form_is_noticed():
 def test_fig8_bound_is_broken_by_a_shift():
     table = fig8.compute(QUICK).table
     table["h_recursion"] += 3 * table.eta_y / table.vocab_size
-    assert [f.verdict for f in fig8.findings(table)] == ["disagrees", "disagrees"]
+    assert [f.verdict for f in fig8.findings(table)] == ["disagrees"] * 3
+
+
+def test_fig8_notices_a_difference_that_stays():
+    table = fig8.compute(QUICK).table
+    assert [f.verdict for f in fig8.findings(table)] == ["agrees"] * 3
+    table["h_recursion"] += 0.01 * table.eta_y / table.vocab_size
+    assert [f.verdict for f in fig8.findings(table)] == ["agrees", "agrees", "disagrees"]
 
 
 def test_fig9_with_a_free_ratio_is_not_equal_at_the_snap():

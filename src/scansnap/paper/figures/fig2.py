@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from scansnap.classes import SequenceClasses
 from scansnap.dynamics.simulate import simulate
 from scansnap.measure.comparison import Comparison, compare, interval
 from scansnap.paper.figure import Computed, Effort, Finding
+from scansnap.paper.shared.small_runs import snap_step
 from scansnap.plots.style import COMMON, DISTINCT, styled
 from scansnap.progress import Progress
 from scansnap.runs import grid
@@ -41,27 +43,28 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
     runs = grid(**RATES, seed=range(QUICK_SEEDS if effort.quick else SEEDS))
     data = simulate(classes, runs, **training, record="all", device=effort.device, progress=progress)
     data = data[["attention", "z"]].where(data.failed_step < 0)
-    rows = []
+    t_0, rows = snap_step(classes, RATES["eta_y"], training["momentum"]), []
     for run, seed in enumerate(runs.seed):
         run_data = data.isel(run=run)
         z = run_data.z.sel(query=int(classes.query[0])).values  # (step, M)
         speed = np.abs(np.diff(run_data.attention.values, axis=0)).sum(-1)  # (step, K)
         for label, step in MOMENTS.items():
             for n in range(classes.n_classes):
-                share = speed[max(step - 1, 0), n] / speed[:, n].max()
+                top = speed[:, n].max()
+                share, at_snap = speed[max(step - 1, 0), n] / top, speed[math.ceil(t_0) - 1, n] / top
                 for token, p in zip(*classes.support(n), strict=True):
                     kind = "common" if token in classes.common else "distinct"
                     rows.append({"seed": int(seed), "moment": label, "step": step, "seq_class": n, "token": int(token),
                                  "kind": kind, "p": p, "z": z[step, token],
                                  "attention_unnormalised": p * np.exp(z[step, token]),
-                                 "speed_over_top": share})  # fmt: skip
+                                 "speed_over_top": share, "speed_at_t0": at_snap})  # fmt: skip
     table = pd.DataFrame(rows)
     settings = {"classes": CLASSES, **RATES, "seeds": [int(seed) for seed in runs.seed], **TRAINING}
     note = f"quick: findings from {len(runs)} of {SEEDS} seeds" if effort.quick else ""
-    return Computed(table, {**settings, "moments": list(MOMENTS.values())}, findings(table), note)
+    return Computed(table, {**settings, "moments": list(MOMENTS.values()), "t0": t_0}, findings(table, t_0), note)
 
 
-def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
+def findings(table: pd.DataFrame, t_0: float) -> tuple[Finding, ...]:
     """The four stages, tested over seeds."""
     a, b, c, d = (table[table.moment == label] for label in MOMENTS)
     value = "attention_unnormalised"
@@ -79,7 +82,8 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
     first = a[(a.kind == "distinct") & (a.seed == a.seed.min())].sort_values(value).groupby("seq_class").token.last()
     lead = {n: part[first[n]] - part.drop(columns=first[n]).max(axis=1) for n, part in tokens.groupby("seq_class")}
     ahead = pd.concat(lead.values()).unstack("seed")
-    speed = d.groupby(["seq_class", "seed"]).speed_over_top.agg(lambda column: column.iloc[0]).unstack("seed")
+    speed = d.groupby(["seq_class", "seed"])[["speed_at_t0", "speed_over_top"]].agg(lambda column: column.iloc[0])
+    at_snap, at_end = (speed[name].unstack("seed") for name in speed)
     return (
         Finding.compared("Common tokens are suppressed", "Theorem 2(b), Figure 2(b)", moved("common", b), "falls",
                          "common tokens", f"Their share of attention: {share(a)}, at step "
@@ -87,11 +91,19 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
         Finding.compared("Distinct tokens gain", "Theorem 2(a)", moved("distinct", c), "rises", "distinct tokens"),
         Finding.compared("The distinct token that was largest at the start dominates", "Theorem 3, Figure 2(c)",
                          compare(ahead), "rises", "classes"),
+        Finding.compared(f"From t₀ on attention is almost frozen (below {SLOW:g} of its top speed)",
+                         "Theorem 4, Figure 2(d)", compare(at_snap - SLOW), "falls", "classes",
+                         f"t₀ is step {t_0:.1f}: 2K ln M (1 − μ)/η_Y and the steps that momentum takes to start. There "
+                         f"attention moves at {_shares(at_snap)} of its top speed (mean over seeds)."),
         Finding.compared(f"In the end attention is almost frozen (below {SLOW:g} of its top speed)",
-                         "Theorem 4, Figure 2(d)", compare(speed - SLOW), "falls", "classes",
-                         f"At step 100 it moves at {', '.join(f'{s:.1e}' for s in speed.mean(axis=1))} of its top "
-                         "speed (mean over seeds)."),
+                         "Figure 2(d)", compare(at_end - SLOW), "falls", "classes",
+                         f"At step 100, {100 / t_0:.0f} t₀, it moves at {_shares(at_end)} of its top speed (mean over "
+                         "seeds)."),
     )  # fmt: skip
+
+
+def _shares(speed: pd.DataFrame) -> str:
+    return ", ".join(f"{share:.1e}" for share in speed.mean(axis=1))
 
 
 def draw(computed: Computed) -> Figure:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
+from scansnap.classes import SequenceClasses
 from scansnap.measure.comparison import Statement, compare, interval
 from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.paper.shared import small_runs
 from scansnap.paper.shared.over_seeds import overall, paired
-from scansnap.paper.shared.small_runs import LATE, STEPS, at
+from scansnap.paper.shared.small_runs import LATE, STEPS, at, snap_step
 from scansnap.plots.style import styled
 from scansnap.progress import Progress
 
@@ -18,23 +19,32 @@ CAPTION = (
     "Attention leaves the common tokens (orange) for the most frequent distinct ones (blue, rightmost of their class). "
     "With the larger η_Y (right) it settles sooner and stays denser."
 )
-ETA_Z, RATIO = 1.0, (1.0, 10.0)
+ETA_Z, RATIO, MOMENTUM = 1.0, (1.0, 10.0), 0.9
 RATES = [(ratio * ETA_Z, ETA_Z) for ratio in RATIO]  # (η_Y, η_Z)
 EARLY = 10
-FROZEN = 0.05  # of the whole movement: what may still move after LATE steps
+RECORDED = (*range(EARLY), 15, 20, 30, 40, 70)  # besides those of Figure 5
+FROZEN = 0.05  # of the whole movement: what may still move once attention is frozen
 PATTERNS = "patterns"  # one for each class and pair of rates, tested over seeds
 
 
 def compute(effort: Effort, progress: Progress | None = None) -> Computed:
     table, settings, note = small_runs.trained(
-        effort, progress, eta_z=[ETA_Z], ratio=RATIO, optimizer="sgd", momentum=0.9
+        effort, progress, eta_z=[ETA_Z], ratio=RATIO, optimizer="sgd", momentum=MOMENTUM, record=RECORDED
     )
     return Computed(table, settings, findings(table), note)
 
 
 def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
     """What the paper reads off the figure, counted."""
-    return suppressed(table), most_frequent_wins(table), sparser(table), denser(table), faster(table), frozen(table)
+    return (
+        suppressed(table),
+        most_frequent_wins(table),
+        sparser(table),
+        denser(table),
+        faster(table),
+        frozen(table),
+        frozen_from_t0(table),
+    )
 
 
 def suppressed(table: pd.DataFrame) -> Finding:
@@ -86,6 +96,28 @@ def frozen(table: pd.DataFrame) -> Finding:
         f"{by_rate(late)}."
     )
     return _tested("In the end attention is almost frozen", "Sections 1 and 6", late - FROZEN, "falls", detail)
+
+
+def frozen_from_t0(table: pd.DataFrame) -> Finding:
+    """From t₀ on; the detail has the step from which it is so, which momentum decides."""
+    whole = small_runs.moved(table, 0, STEPS)
+    left = pd.DataFrame({step: small_runs.moved(table, step, STEPS) / whole for step in sorted(set(table["step"]))})
+    classes, late, words = SequenceClasses.syn_small(), [], []
+    for eta_y, part in left.groupby(level="eta_y"):
+        t_0 = snap_step(classes, float(eta_y), MOMENTUM)
+        late.append(part[min(step for step in left if step >= t_0)])
+        after = late[-1].unstack("seed").mean(skipna=False).to_numpy()
+        first = (part < FROZEN).idxmax(axis=1).astype(float).where(part.notna().all(axis=1))
+        words.append(f"η_Y = {eta_y:g}: t₀ is step {t_0:.1f}, {interval(after, signed=False)} of the "
+                     f"movement comes after it, less than {FROZEN:.0%} from step {first.mean():.0f}, "
+                     f"{first.mean() / t_0:.0f} t₀, on")  # fmt: skip
+    detail = (
+        f"Counted where the steps after t₀ move less than {FROZEN:.0%} of what all {STEPS} steps move (total "
+        f"variation). With momentum t₀ = 2K ln M (1 − μ)/η_Y plus the steps that it takes to start. {'; '.join(words)}."
+    )
+    return _tested(
+        "From t₀ on attention is almost frozen", "Figure 2(d), Section 6", pd.concat(late) - FROZEN, "falls", detail
+    )
 
 
 def by_rate(values: pd.Series) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from scipy.optimize import brentq
 
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.simulate import simulate
@@ -18,6 +19,7 @@ from scansnap.paper.figure import Effort
 from scansnap.plots.style import ATTENTION_MAP, COMMON, DISTINCT
 from scansnap.progress import Progress
 from scansnap.runs import grid
+from scansnap.theory import momentum_lag, t_snap
 
 STEPS = 100
 DRAWN = (0, 2, 4, 6, 8, 10, STEPS)  # the paper's moments
@@ -29,7 +31,8 @@ CASE = ["eta_y", "eta_z", "seq_class", "seed"]  # one attention pattern over tra
 
 
 def trained(effort: Effort, progress: Progress | None, *, eta_z: Sequence[float], ratio: Sequence[float],
-            optimizer: str, momentum: float) -> tuple[pd.DataFrame, dict[str, Any], str]:  # fmt: skip
+            optimizer: str, momentum: float, record: Sequence[int] = (),
+            ) -> tuple[pd.DataFrame, dict[str, Any], str]:  # fmt: skip
     """Train from zero at all combinations of η_Z and η_Y/η_Z; returns the table, the settings and the note.
 
     Columns: eta_y, eta_z, seed, step, seq_class, token, kind, frequency (P(l|n)), attention (c_n).
@@ -39,7 +42,7 @@ def trained(effort: Effort, progress: Progress | None, *, eta_z: Sequence[float]
     classes = SequenceClasses.syn_small()
     runs = grid(eta_z=eta_z, ratio=ratio, seed=seeds)
     data = simulate(classes, runs, steps=STEPS, momentum=momentum, optimizer=optimizer, init="zero",
-                    record=sorted({*DRAWN, LATE}), variables=["attention"], device=effort.device,
+                    record=sorted({*DRAWN, LATE, *record}), variables=["attention"], device=effort.device,
                     progress=progress)  # fmt: skip
     tokens = np.unique(np.concatenate([classes.support(n)[0] for n in range(classes.n_classes)]))
     attention = data.attention.where(data.failed_step < 0).sel(token=tokens).astype(np.float64)
@@ -56,6 +59,13 @@ def trained(effort: Effort, progress: Progress | None, *, eta_z: Sequence[float]
                 "momentum": momentum, **json.loads(data.attrs["settings"])}  # fmt: skip
     note = f"quick: findings from {len(seeds)} of {SEEDS} seeds" if effort.quick else ""
     return table[columns], settings, note
+
+
+def snap_step(classes: SequenceClasses, eta_y: float, momentum: float) -> float:
+    """t₀ in steps: when heavy-ball SGD from rest has gone as far as the flow at η_Y/(1 − μ) goes in t₀."""
+    t_0 = float(t_snap(eta_y=eta_y / (1 - momentum), n_classes=classes.n_classes, vocab_size=classes.vocab_size))
+    latest = t_0 + momentum / (1 - momentum)
+    return float(brentq(lambda step: step - momentum_lag(step, momentum=momentum) - t_0, 0, latest))
 
 
 def patterns(table: pd.DataFrame, kind: str | None = None) -> pd.DataFrame:
