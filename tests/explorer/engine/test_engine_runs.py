@@ -1,11 +1,11 @@
 """Trajectories of the page's engine are those of ``simulate(engine="general", dtype="float64")``.
 
-Two engines add the same numbers in different orders, so they differ by rounding, and training carries rounding on: Muon's
-five polynomials multiply a small singular value by up to 3.4445⁵ ≈ 480 in each update, and rules by size (Adam, sign)
-turn a direction that cancels to rounding into a whole step. Hence two bounds: 10⁻¹², or where rounding grows beyond it,
-eight times the largest difference between Python's engine and itself with its sums in four other orders. To first order
-in the rounding unit each difference is a draw from one distribution, so a fifth exceeds eight times the largest of four
-in fewer than one of 3,000 cases. Cases that Python itself decides by rounding are not compared.
+Two engines add the same numbers in different orders, so they differ by rounding, and training carries rounding on:
+Muon's five polynomials multiply a small singular value by up to 3.4445⁵ ≈ 480 in each update, and rules by size (Adam,
+sign) turn a direction that cancels to rounding into a whole step. Hence two bounds: 10⁻¹², or where rounding grows
+beyond it, eight times the largest difference between Python's engine and itself with its sums in four other orders. To
+first order in the rounding unit each difference is a draw from one distribution, so a fifth exceeds eight times the
+largest of four in fewer than one of 3,000 cases. Cases that Python itself decides by rounding are not compared.
 """
 
 import math
@@ -68,7 +68,8 @@ def cases(draw):
     by_size = {y.name, z.name} & {"adam", "adamw", "sign", "muon"}
     assume(not (by_size and math.isinf(context) and model.init == "zero"))
     rates = {"eta_y": one_of(0.1, 1.0, 3.0), "eta_z": one_of(0.0, 0.3, 1.0), "seed": draw(st.integers(0, 2**53 - 1)),
-             "weight_decay": one_of(0.0, 0.0, 0.05), "momentum": one_of(0.0, 0.9) if made.has_momentum else 0.0}  # fmt: skip
+             "weight_decay": one_of(0.0, 0.0, 0.05),
+             "momentum": one_of(0.0, 0.9) if made.has_momentum else 0.0}  # fmt: skip
     return classes, made, rates
 
 
