@@ -38,7 +38,7 @@ KERNEL_FLAGS = {
     "attention": ["-O3", "-ffp-contract=fast", "-fno-math-errno", "-Wno-psabi"],
     "fused": ["-O3", "-ffp-contract=fast", "-fno-math-errno", "-Wno-psabi"],
     "step": ["-O3", "-ffp-contract=fast", "-fno-math-errno", "-Wno-psabi"],
-    "sampling": ["-O3", "-ffp-contract=off"],  # rounds like torch, so that both draw the same data
+    "sampling": ["-O3", "-ffp-contract=off", "-fno-math-errno"],  # rounds like torch, so that both draw the same data
 }
 
 

@@ -62,6 +62,12 @@ INLINE words times(words a, uint32_t b) {
 /* Where a lane's numbers come from. */
 typedef struct { words seed, step, sample; } places;
 
+/* The largest integer up to x, |x| < 2^63. */
+INLINE reals floor_of(reals x) {
+    reals cut = __builtin_convertvector(__builtin_convertvector(x, whole), reals);
+    return cut - pick(cut > x, (reals){0} + 1, (reals){0});
+}
+
 typedef struct { words a, b, c, d; } block; /* only the low 32 bits of each lane count */
 
 INLINE block philox(words seed, words purpose, words step, words major, words minor) {
@@ -103,11 +109,29 @@ INLINE reals exponential(reals x) {
     return (reals)((whole)p + ((whole)shifted << 52));
 }
 
-/* ln k! minus Stirling's formula at k + 1. */
-static double stirling(const double *table, double k) {
-    if (k < 10) return table[(int)k];
-    double i = k + 1;
-    return (1.0 / 12 - (1.0 / 360 - 1.0 / 1260 / (i * i)) / (i * i)) / i;
+/* ln x for x > 0, to two units in the last place: x = m 2^n with m between √½ and √2, and with s = (m − 1)/(m + 1)
+ * ln m = 2 (s + s³/3 + s⁵/5 + …). */
+INLINE reals logarithm(reals x) {
+    whole n = ((whole)x - 0x3FE6A09E667F3BCD) >> 52; /* the bits of √½ */
+    reals f = (reals)((whole)x - (n << 52)) - 1, s = f / (2 + f), q = s * s, w = q * q;
+    reals odd = w * (2.0 / 19) + 2.0 / 15, even = w * (2.0 / 21) + 2.0 / 17;
+    odd = odd * w + 2.0 / 11, even = even * w + 2.0 / 13;
+    odd = odd * w + 2.0 / 7, even = even * w + 2.0 / 9;
+    odd = odd * w + 2.0 / 3, even = even * w + 2.0 / 5;
+    reals half = 0.5 * f * f, power = __builtin_convertvector(n, reals);
+    reals tail = s * (half + q * (odd + q * even)) + power * 0x1.a39ef35793c76p-33; /* 2s = f − f²/2 + s f²/2 */
+    return power * 0x1.62e42feep-1 + (f - (half - tail));
+}
+
+/* ln k! minus Stirling's formula at k + 1, for k ≥ 0. */
+INLINE reals stirling(const double *table, reals k) {
+    reals inverse = 1 / (k + 1), square = inverse * inverse;
+    reals rest = (1.0 / 12 - (1.0 / 360 - 1.0 / 1260 * square) * square) * inverse;
+    whole small = k < 10;
+    if (any(small))
+        for (int l = 0; l < LANES; l++)
+            if (small[l]) rest[l] = table[(int)k[l]];
+    return rest;
 }
 
 /* Walk up the distribution function until it passes u; lanes that are not ``wanted`` stay at 0. */
@@ -123,44 +147,35 @@ INLINE reals by_inversion(reals n, reals odds, reals log_rest, reals u, whole wa
     }
 }
 
-/* Hörmann's transformed rejection with squeeze (BTRS, 1993), for n p of at least 10 and p of at most 1/2. Its first
- * trial in all lanes at once, as far as the squeeze alone decides: which lanes it does, and their k. */
-INLINE whole by_squeeze(reals n, reals p, const places *at, int64_t slot, reals *k) {
-    reals spread = n * p * (1 - p);
-    for (int l = 0; l < LANES; l++) spread[l] = __builtin_sqrt(spread[l] > 0 ? spread[l] : 0);
+/* Hörmann's transformed rejection with squeeze (BTRS, 1993), for n p of at least 10 and p of at most 1/2; lanes that are
+ * not ``wanted`` get anything. Every lane tries until it accepts: in most trials the squeeze decides, in the others the
+ * ratio of the probabilities of k and of the mode. */
+INLINE reals by_rejection(reals n, reals p, reals odds, const places *at, int64_t slot, whole wanted, const double *table) {
+    n = pick(wanted, n, (reals){0} + 100), p = pick(wanted, p, (reals){0} + 0.5), odds = pick(wanted, odds, (reals){0} + 1);
+    reals spread = n * p * (1 - p), k = {0};
+    for (int l = 0; l < LANES; l++) spread[l] = __builtin_sqrt(spread[l]);
     reals b = 1.15 + 2.53 * spread, a = -0.0873 + 0.0248 * b + 0.01 * p;
+    reals squeeze = 0.92 - 4.2 / b, mode = floor_of((n + 1) * p);
     block r = draw(at, slot, 1);
-    reals u = unit(r.a, r.b) - 0.5, side = 0.5 - pick(u < 0, -u, u);
-    whole good = (side >= 0.07) & (unit(r.c, r.d) <= 0.92 - 4.2 / b); /* so that x is far from overflow */
-    reals x = pick(good, (2 * a / side + b) * u + n * p + 0.5, (reals){0});
-    reals cut = __builtin_convertvector(__builtin_convertvector(x, whole), reals);
-    *k = cut - pick(cut > x, (reals){0} + 1, (reals){0}); /* floor */
-    return good & (*k >= 0) & (*k <= n);
-}
-
-/* The same for one lane to its end, beginning with the first trial. */
-static double by_rejection(double n, double p, const places *at, int lane, int64_t slot, const double *table) {
-    double odds = p / (1 - p), spread = sqrt(n * p * (1 - p));
-    double b = 1.15 + 2.53 * spread, a = -0.0873 + 0.0248 * b + 0.01 * p;
-    double mode = floor((n + 1) * p);
-    double peak = (mode + 0.5) * log((mode + 1) / (odds * (n - mode + 1))) + stirling(table, mode) +
-                  stirling(table, n - mode);
-    double scale = (2.83 + 5.1 / b) * spread;
-    for (int64_t first = 1;; first += LANES) { /* as many trials at once as there are lanes */
-        words trial = {0};
-        for (int l = 0; l < LANES; l++) trial[l] = (uint64_t)(slot << 8 | (first + l));
-        words seed = (words){0} + at->seed[lane], step = (words){0} + at->step[lane];
-        block r = philox(seed, (words){0} + PURPOSE_COUNT, step, (words){0} + at->sample[lane], trial);
-        reals us = unit(r.a, r.b), vs = unit(r.c, r.d);
-        for (int l = 0; l < LANES; l++) {
-            double u = us[l] - 0.5, v = vs[l], side = 0.5 - fabs(u);
-            double k = floor((2 * a / side + b) * u + n * p + 0.5);
-            if (!(k >= 0 && k <= n)) continue;
-            if (side >= 0.07 && v <= 0.92 - 4.2 / b) return k;
-            double bound = peak + (n + 1) * log((n - mode + 1) / (n - k + 1)) +
-                           (k + 0.5) * log(odds * (n - k + 1) / (k + 1)) - stirling(table, k) - stirling(table, n - k);
-            if (log(v * scale / (a / (side * side) + b)) <= bound) return k;
+    for (int64_t trial = 2;; trial++) {
+        block next = draw(at, slot, trial); /* most slots need it, and it does not wait for what follows */
+        reals u = unit(r.a, r.b) - 0.5, v = unit(r.c, r.d), side = 0.5 - pick(u < 0, -u, u);
+        reals x = (2 * a / side + b) * u + n * p + 0.5;
+        whole inside = (x >= 0) & (x < n + 1), quick = (side >= 0.07) & (v <= squeeze), good = inside & quick;
+        x = floor_of(pick(inside, x, mode));
+        whole rest = wanted & inside & ~quick;
+        if (any(rest)) { /* the logarithm of v over the ratio of probabilities, by Stirling's formula and what it leaves */
+            reals area = side * side, scale = (2.83 * b + 5.1) * spread * v * area / ((a + b * area) * b);
+            reals lead = (x + 0.5) * logarithm((x + 1) / (mode + 1)) +
+                         (n - x + 0.5) * logarithm((n - x + 1) / (n - mode + 1)) +
+                         (x - mode) * logarithm((mode + 1) / ((n - mode + 1) * odds)) + logarithm(scale);
+            lead += stirling(table, x) + stirling(table, n - x) - stirling(table, mode) - stirling(table, n - mode);
+            good |= rest & (lead <= 0);
         }
+        k = pick(wanted & good, x, k);
+        wanted &= ~good;
+        if (!any(wanted)) return k;
+        r = next;
     }
 }
 
@@ -207,7 +222,6 @@ int sample_places(
         }
         reals left = (reals){0} + length;
         for (int64_t s = 0; s < n_slots; s++) {
-            block drawn = draw(&at, s, 0);
             reals p, odds, log_rest, flip;
             for (int l = 0; l < LANES; l++) {
                 p[l] = of[l][s].p;
@@ -216,14 +230,12 @@ int sample_places(
                 flip[l] = of[l][s].flip;
             }
             whole few = left * p < INVERSION_LIMIT;
-            reals k = by_inversion(left, odds, log_rest, unit(drawn.a, drawn.b), few, reciprocal);
-            if (any(~few)) {
-                reals many;
-                whole found = by_squeeze(left, p, &at, s, &many);
-                k = pick(~few, many, k);
-                for (int l = 0; l < LANES; l++)
-                    if (!few[l] && !found[l]) k[l] = by_rejection(left[l], p[l], &at, l, s, stirling_table);
+            reals k = {0};
+            if (any(few)) {
+                block r = draw(&at, s, 0);
+                k = by_inversion(left, odds, log_rest, unit(r.a, r.b), few, reciprocal);
             }
+            if (any(~few)) k = pick(few, k, by_rejection(left, p, odds, &at, s, ~few, stirling_table));
             k = pick(flip > 0, left - k, k);
             for (int l = 0; l < lanes; l++) counts[(start + l) * n_slots + s] = (float)k[l];
             left -= k;
