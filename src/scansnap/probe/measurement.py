@@ -11,10 +11,12 @@ import torch
 from torch import Tensor
 
 from scansnap.probe.capture import AttentionCall, AttentionRows
+from scansnap.probe.capture.dataflow import HeadOutput
 from scansnap.probe.capture.modules import Coverage
 from scansnap.probe.corpus import TokenFacts
-from scansnap.probe.schema import AGAINST, STATISTICS
+from scansnap.probe.schema import AGAINST, MAGNITUDES, STATISTICS
 from scansnap.probe.statistics import AttentionSums, StatisticsPlan, compute_sums
+from scansnap.probe.statistics.magnitudes import measure_magnitudes, measure_output
 from scansnap.probe.statistics.sampled import chance_deviation, rank_correlation, total_variation
 
 SAMPLE = 1 << 19  # weights of one attention that are stored, for movement and examples
@@ -66,6 +68,7 @@ class AttentionCollector:
     padding: Tensor | None = None  # (B, T) 0 at padding
     plans: dict[tuple[Any, ...], LayerPlan] = field(default_factory=dict)  # by layer and by shape, for all passes
     results: dict[LayerKey, tuple[AttentionLayer, AttentionSums, LayerPlan]] = field(default_factory=dict)
+    magnitudes: dict[LayerKey, dict[str, Tensor]] = field(default_factory=dict)  # (H,) by name
 
     @property
     def is_on_gpu(self) -> bool:
@@ -83,6 +86,13 @@ class AttentionCollector:
             self.plans[first, *key[2:]] = self.plans[key]
         plan = self.plans[key]
         self.results[call.path, call.number] = layer, compute_sums(call, plan.plan), plan
+        self.magnitudes[call.path, call.number] = measure_magnitudes(call, plan.plan.queries)
+
+    def add_output(self, output: HeadOutput) -> None:
+        """What the heads of a captured attention add to the residual stream."""
+        key = output.path, output.number
+        plan = self.results[key][2].plan
+        self.magnitudes[key] |= measure_output(output, plan.queries, plan.padding)
 
     def _make_plan(self, call: AttentionCall, first: int) -> LayerPlan:
         b, h, n_queries, n_keys = call.shape
@@ -98,7 +108,7 @@ class AttentionCollector:
         if tokens is not None and self.facts is not None:
             distinctness, decile = self.facts.distinctness(tokens), self.facts.decile(tokens)
         start = None if call.padding is None or call.padding[:, 0].all() else (call.padding != 0).int().argmax(1)
-        plan = StatisticsPlan(queries, sampled, tokens, distinctness, decile, start)
+        plan = StatisticsPlan(queries, sampled, tokens, distinctness, decile, start, call.padding)
         return LayerPlan(plan, queries[sampled], ranked, ranked_positions)
 
     def finish(self, last: Samples, first: Samples, fold: Samples | None = None) -> Callable[[], Measurement]:
@@ -114,6 +124,9 @@ class AttentionCollector:
         tables = []
         for group in by_plan.values():
             table = sums_to_variables(torch.stack([self.results[key][1].sums for key in group]))
+            for name in MAGNITUDES:
+                unknown = table["sink_share"].new_full(table["sink_share"].shape[1:], torch.nan)
+                table[name] = torch.stack([self.magnitudes[key].get(name, unknown) for key in group])
             table["n_nonfinite"] = torch.stack([self.results[key][1].n_nonfinite for key in group]).sum(1)
             tables.append(table | self._sample_variables(group, last, first, fold or {}))
         wait = start_transfer([tensor for table in tables for tensor in table.values()])

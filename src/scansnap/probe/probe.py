@@ -23,7 +23,7 @@ from scansnap.probe.batch import (
     to_model,
     token_ids,
 )
-from scansnap.probe.capture import AttentionCall, AttentionWatcher, watch_attention
+from scansnap.probe.capture import AttentionWatcher, watch_attention
 from scansnap.probe.capture.modules import Coverage
 from scansnap.probe.corpus import token_facts
 from scansnap.probe.distributed import broadcast_decision, is_main_process, is_sharded, unwrap_model
@@ -206,16 +206,21 @@ class Probe:
             list[Exception](),
         )
 
-        def collect(call: AttentionCall) -> None:
+        def collect(receive: Callable[[Any], None]) -> Callable[[Any], None]:
             """An error must not end the pass: other processes may wait for this one inside it."""
-            if is_main_process() and not errors:
-                try:
-                    with allow_nondeterminism():
-                        collector(call)
-                except Exception as error:
-                    errors.append(error)
 
-        with pause_garbage_collection(), preserve_state(self.model), watch_attention(self.model, collect) as watcher:
+            def safely(captured: Any) -> None:
+                if is_main_process() and not errors:
+                    try:
+                        with allow_nondeterminism():
+                            receive(captured)
+                    except Exception as error:
+                        errors.append(error)
+
+            return safely
+
+        watching = watch_attention(self.model, collect(collector), collect(collector.add_output))
+        with pause_garbage_collection(), preserve_state(self.model), watching as watcher:
             result = execute(lambda: self._forward(batch, collector, watcher))
         if errors:
             raise errors[0]
@@ -223,6 +228,7 @@ class Probe:
 
     def _forward(self, batch: Any, collector: AttentionCollector, watcher: AttentionWatcher) -> ForwardPass:
         output = self.forward(self.model, batch)
+        watcher.flow.finish()
         return ForwardPass(collector, model_loss(output), is_output_finite(output, self.padding), watcher.coverage())
 
     def _finish_pending(self) -> None:

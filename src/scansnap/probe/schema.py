@@ -40,6 +40,17 @@ STATISTICS = {
     "copy_all": "the same as copy over all queries",
 }
 
+# What softmax normalises away, and what heads write. NaN where it cannot be captured: queries and keys need a product
+# q kᵀ before the softmax, outputs a linear map after it, shares an addition to a tensor that was there before.
+MAGNITUDES = {
+    "max_logit": "largest logit (scaled, capped, with position bias) over all queries and visible keys of the batch",
+    "logit_std": "standard deviation of a query's logits over its visible keys, mean over measured queries",
+    "q_norm": "Euclidean norm of a query, as it enters q kᵀ, mean over measured queries",
+    "k_norm": "Euclidean norm of a key, as it enters q kᵀ, mean over keys",
+    "output_norm": "Euclidean norm of what a head adds to the residual stream, mean over measured queries",
+    "output_share": "that norm over the norm of the residual stream it is added to, mean over measured queries",
+}
+
 OTHERS = {
     "n_queries": VariableSpec(PER_HEAD, "queries with more than one visible key, over all sequences"),
     "sink_share": VariableSpec(PER_HEAD, "share of sequences whose first key gets more than 0.3, mean over queries"),
@@ -61,5 +72,6 @@ OTHERS = {
 VARIABLES = {
     **{name: VariableSpec(PER_HEAD, meaning) for name, meaning in STATISTICS.items()},
     **{f"{name}_uniform": VariableSpec(PER_HEAD, f"{name} of uniform attention") for name in STATISTICS},
+    **{name: VariableSpec(PER_HEAD, meaning) for name, meaning in MAGNITUDES.items()},
     **OTHERS,
 }

@@ -50,6 +50,9 @@ class AttentionCall:
     device: torch.device
     _rows: Callable[[Tensor], AttentionRows]
     products: DotProducts | None = None  # if a kernel can start from them
+    _logits: Callable[[Tensor], Tensor] | None = None
+    q: Tensor | None = None  # (B, H, T, d)
+    k: Tensor | None = None  # (B, H′, S, d)
     is_cross: bool = False  # keys are of another sequence, even if there are as many as queries
     padding: Tensor | None = None  # (B, T) 0 at queries that are padding and see no key
 
@@ -64,6 +67,18 @@ class AttentionCall:
         if self.padding is None:
             return rows
         return AttentionRows(rows.p, rows.visible & (self.padding[:, None, queries, None] != 0))
+
+    def logits(self, queries: Tensor) -> Tensor | None:
+        """The logits (B, H, Q, S) of query positions, −∞ at hidden keys; None if only probabilities are known.
+
+        They are what the softmax takes: scaled, capped, and with the position bias.
+        """
+        if self._logits is None:
+            return None
+        logits = self._logits(queries)
+        if self.padding is None:
+            return logits
+        return logits.masked_fill(self.padding[:, None, queries, None] == 0, -torch.inf)
 
     def without_padding(self, padding: Tensor) -> AttentionCall:
         """The same attention; queries see no key where ``padding`` (B, T) is 0."""
@@ -84,6 +99,10 @@ class CapturedAttention(NamedTuple):
     shape: Shape
     rows: Callable[[Tensor], AttentionRows]
     products: DotProducts | None = None
+    logits: Callable[[Tensor], Tensor] | None = None
+    q: Tensor | None = None
+    k: Tensor | None = None
+    value_width: int | None = None  # of a head; None: not known yet
 
 
 def visible_keys(added: Tensor) -> Tensor:

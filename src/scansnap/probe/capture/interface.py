@@ -87,7 +87,7 @@ def _make_attention(watcher: CaptureTarget, library: Any) -> Callable[..., Any]:
         more["dropout"] = 0.0
         if more.get("softcap") is None and more.get("s_aux") is None:  # captured as sdpa
             return library.sdpa_attention_forward(module, query, key, value, mask, **more)
-        attention = _from_interface(module, query, key, mask, **more)
+        attention = _from_interface(module, query, key, mask, **more)._replace(value_width=value.shape[-1])
         watcher.capture(attention)
         b, h, n_queries, n_keys = attention.shape
         blocks = torch.arange(n_queries, device=query.device).split(max(1, BLOCK // (b * h * n_keys)))
@@ -111,7 +111,7 @@ def _check_function(watcher: CaptureTarget, original: Callable[..., Any]) -> Cal
             output, expected = result[0][:, some].flatten(2), _output(attention, value, some).flatten(2)
             far, size = (t.abs().nan_to_num(0.0).max() for t in (output - expected, output))  # NaN in masked rows
             if far <= max(1e-4, 4 * torch.finfo(query.dtype).eps) * size:
-                watcher.capture(attention)
+                watcher.capture(attention._replace(value_width=value.shape[-1]))
         return result
 
     return attend

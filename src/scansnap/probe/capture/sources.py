@@ -37,7 +37,7 @@ def from_sdpa(
     if mask is not None and mask.dtype != torch.bool:
         mask = mask.masked_fill(~visible_keys(mask), -torch.inf)  # many write the smallest float instead of −∞
 
-    def rows(queries: Tensor) -> AttentionRows:
+    def masked_logits(queries: Tensor) -> tuple[Tensor, Tensor]:
         logits = attention_logits(q[:, :, queries], k, factor)
         visible = torch.ones(1, 1, len(queries), n_keys, dtype=torch.bool, device=q.device)
         if is_causal:
@@ -46,17 +46,26 @@ def from_sdpa(
             chosen = mask[..., queries, :] if mask.shape[-2] == n_queries else mask  # (…, Q or 1, S)
             visible = visible & (chosen if chosen.dtype == torch.bool else chosen > -torch.inf)
             logits = logits if chosen.dtype == torch.bool else logits + chosen.to(logits.dtype)
-        return AttentionRows(torch.softmax(logits.masked_fill(~visible, -torch.inf), dim=-1), visible)
+        return logits.masked_fill(~visible, -torch.inf), visible
+
+    def rows(queries: Tensor) -> AttentionRows:
+        logits, visible = masked_logits(queries)
+        return AttentionRows(torch.softmax(logits, dim=-1), visible)
 
     k = k.expand(b, -1, -1, -1)
-    return CapturedAttention(q, (b, h, n_queries, n_keys), rows, DotProducts(q, k, factor, is_causal, mask))
+    products = DotProducts(q, k, factor, is_causal, mask)
+    logits = lambda queries: masked_logits(queries)[0]  # noqa: E731
+    return CapturedAttention(q, (b, h, n_queries, n_keys), rows, products, logits, q, k, value.shape[-1])
 
 
-def from_softmax(p: Tensor, logits: Tensor | None, heads: int | None, sink: bool) -> CapturedAttention:
+def from_softmax(
+    p: Tensor, logits: Tensor | None, heads: int | None, sink: bool, factors: tuple[Tensor, Tensor] | None = None
+) -> CapturedAttention:
     """From the result of a softmax over keys; (B·H, T, S) is split by ``heads``, or has one head.
 
-    logits  its argument; None if it was overwritten
-    sink    whether the last column is no key
+    logits   its argument; None if it was overwritten
+    sink     whether the last column is no key
+    factors  the queries and keys (…, T, d) whose product the logits are, if known
     """
     weights, scores = (None if t is None else four_dimensional(t.detach(), heads) for t in (p, logits))
     assert weights is not None
@@ -68,7 +77,17 @@ def from_softmax(p: Tensor, logits: Tensor | None, heads: int | None, sink: bool
         visible = ~(some <= 0) if scores is None else visible_keys(scores[:, :, queries])
         return AttentionRows(some[..., :n_keys], visible[..., :n_keys])
 
-    return CapturedAttention(weights, (b, h, n_queries, n_keys), rows)
+    def masked_logits(queries: Tensor) -> Tensor:
+        assert scores is not None
+        some = scores[:, :, queries].to(at_least_float32(p))
+        return some.masked_fill(~visible_keys(some), -torch.inf)[..., :n_keys]
+
+    q, k = (None, None) if factors is None else (four_dimensional(t.detach(), heads) for t in factors)
+    if q is not None and k is not None:
+        fits = q.shape[:3] == (b, h, n_queries) and k.shape[0] in (1, b) and k.shape[2] in (n_keys, n_columns)
+        q, k = (q, k[:, :, :n_keys].expand(b, -1, -1, -1)) if fits and h % k.shape[1] == 0 else (None, None)
+    masked = None if scores is None else masked_logits
+    return CapturedAttention(weights, (b, h, n_queries, n_keys), rows, None, masked, q, k)
 
 
 def from_scores(
@@ -77,6 +96,7 @@ def from_scores(
     scale: float,
     modify: Callable[[Tensor, Tensor], Tensor],
     sinks: Tensor | None = None,
+    value_width: int | None = None,
 ) -> CapturedAttention:
     """From logits ``modify(scale · q kᵀ, queries)``: capped, biased, masked by −∞ or the smallest float.
 
@@ -85,16 +105,20 @@ def from_scores(
     q, k = query.detach(), key.detach()
     b, h, n_queries, _ = q.shape
 
-    def rows(queries: Tensor) -> AttentionRows:
+    def masked_logits(queries: Tensor) -> tuple[Tensor, Tensor]:
         logits = modify(attention_logits(q[:, :, queries], k, scale), queries)
         visible = visible_keys(logits)
-        logits = logits.masked_fill(~visible, -torch.inf)
+        return logits.masked_fill(~visible, -torch.inf), visible
+
+    def rows(queries: Tensor) -> AttentionRows:
+        logits, visible = masked_logits(queries)
         if sinks is None:
             return AttentionRows(torch.softmax(logits, dim=-1), visible)
         extra = sinks.detach().to(logits.dtype).reshape(1, h, 1, 1).expand(b, h, len(queries), 1)
         return AttentionRows(torch.softmax(torch.cat([logits, extra], dim=-1), dim=-1)[..., :-1], visible)
 
-    return CapturedAttention(q, (b, h, n_queries, k.shape[2]), rows)
+    logits = lambda queries: masked_logits(queries)[0]  # noqa: E731
+    return CapturedAttention(q, (b, h, n_queries, k.shape[2]), rows, None, logits, q, k, value_width)
 
 
 def attention_logits(q: Tensor, k: Tensor, scale: float) -> Tensor:
@@ -118,7 +142,7 @@ def four_dimensional(tensor: Tensor, heads: int | None = None) -> Tensor:
 
 def from_flex(args: tuple[Any, ...], sinks: Tensor | None) -> CapturedAttention:
     """From the arguments of the ``flex_attention`` operator: score_mod and mask_mod are evaluated at some queries."""
-    q, k, _, score_mod, block_mask, scale, *_ = args
+    q, k, v, score_mod, block_mask, scale, *_ = args
     k = k.expand(len(q), -1, -1, -1)
 
     def modify(scores: Tensor, queries: Tensor) -> Tensor:
@@ -131,7 +155,7 @@ def from_flex(args: tuple[Any, ...], sinks: Tensor | None) -> CapturedAttention:
             visible = _vmap_all(block_mask[-1], False)(b, h, queries, n)
         return scores.masked_fill(~visible, -torch.inf)
 
-    return from_scores(q, k, scale, modify, sinks)
+    return from_scores(q, k, scale, modify, sinks, v.shape[-1])
 
 
 def _vmap_all(function: Callable[..., Tensor], scores: bool) -> Callable[..., Tensor]:
@@ -190,4 +214,4 @@ def from_flash(
         scores = scores.masked_fill(ahead > right, -torch.inf) if right >= 0 else scores
         return scores.masked_fill(ahead < -window_size_left, -torch.inf) if window_size_left >= 0 else scores
 
-    return from_scores(query, key, scale, modify)
+    return from_scores(query, key, scale, modify, value_width=value.shape[-1])

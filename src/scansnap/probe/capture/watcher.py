@@ -23,6 +23,7 @@ from torch.overrides import TorchFunctionMode
 
 from scansnap.checks import InputError
 from scansnap.probe.capture.call import AttentionCall, CapturedAttention
+from scansnap.probe.capture.dataflow import ADDITIONS, LINEAR, PRODUCTS, Dataflow, HeadOutput
 from scansnap.probe.capture.interface import replace_kernels
 from scansnap.probe.capture.modules import Coverage, Modules
 from scansnap.probe.capture.sources import flex_in_blocks, from_flash, from_flex, from_sdpa, from_softmax
@@ -31,7 +32,8 @@ _ATEN = torch.ops.aten
 _OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 _SOFTMAX = (torch.softmax, F.softmax, Tensor.softmax, torch.special.softmax,
             _ATEN.softmax, _ATEN.softmax.int, _ATEN._softmax, _ATEN._softmax.default)  # fmt: skip
-_INTERCEPTED = frozenset({F.multi_head_attention_forward, F.scaled_dot_product_attention, *_SOFTMAX})
+_INTERCEPTED = frozenset({F.multi_head_attention_forward, F.scaled_dot_product_attention, *_SOFTMAX,
+                          *PRODUCTS, *LINEAR, *ADDITIONS})  # fmt: skip
 _ORDINARY = frozenset({types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType,
                        types.WrapperDescriptorType, types.MethodWrapperType})  # fmt: skip
 _HEADS = ("num_heads", "n_heads", "n_head", "num_attention_heads", "heads")  # attributes of modules with their number
@@ -39,15 +41,20 @@ _OF_TORCH = ("query", "key", "value", "embed_dim_to_check", "num_heads")  # the 
 BLOCK = 1 << 24  # weights of a flex attention in memory at once
 
 Callback = Callable[[AttentionCall], None]
+OutputCallback = Callable[[HeadOutput], None]
 _ACTIVE: list[AttentionWatcher] = []  # the latest is last; a list, so that compiled code can read it
 
 
 class AttentionWatcher(TorchFunctionMode):
-    """Passes every attention to ``callback`` while it is computed, with unchanged results."""
+    """Passes every attention to ``callback`` while it is computed, with unchanged results.
 
-    def __init__(self, model: nn.Module, callback: Callback) -> None:
+    ``on_output`` receives what the heads of an attention add to the residual stream, later.
+    """
+
+    def __init__(self, model: nn.Module, callback: Callback, on_output: OutputCallback | None = None) -> None:
         super().__init__()
-        self.callback, self.modules = callback, Modules(model)
+        self.callback, self.on_output, self.modules = callback, on_output, Modules(model)
+        self.flow = Dataflow(self._emit)
         self.stack: list[nn.Module] = []  # running now, outermost first
         self.ran: set[str] = set()  # paths of modules that have run
         self.calls: Counter[str] = Counter()  # captures by path
@@ -59,6 +66,12 @@ class AttentionWatcher(TorchFunctionMode):
         kwargs = kwargs or {}
         if type(func) in _ORDINARY and func not in _INTERCEPTED:  # nearly all calls of a pass, so this must be fast
             return func(*args, **kwargs)
+        if func in LINEAR or func in ADDITIONS or func in PRODUCTS:
+            self.flow.before(func, args, kwargs, self.heads is not None)
+            result = func(*args, **kwargs)
+            if func in PRODUCTS:
+                self.flow.after(func, args, kwargs, result)
+            return result
         if func is F.multi_head_attention_forward:
             return self._run_multi_head(func, args, kwargs)
         if func is F.scaled_dot_product_attention:
@@ -110,7 +123,8 @@ class AttentionWatcher(TorchFunctionMode):
             return None
         logits = args[0] if args else kwargs.get("input", kwargs.get("self"))
         overwritten = kwargs.get("out") is not None or not isinstance(logits, Tensor)
-        return from_softmax(p, None if overwritten else logits, heads if folded else None, sink)
+        factors = None if not isinstance(logits, Tensor) else self.flow.factors(logits)
+        return from_softmax(p, None if overwritten else logits, heads if folded else None, sink, factors)
 
     def capture(self, attention: CapturedAttention, name: str | None = None) -> None:
         """Pass an attention to the callback, under the path of the running module."""
@@ -124,15 +138,20 @@ class AttentionWatcher(TorchFunctionMode):
             attention.reference.device,
             attention.rows,
             attention.products,
+            attention.logits,
+            attention.q,
+            attention.k,
             is_cross,
         )
-        with (
-            torch.no_grad(),
-            torch.autocast(attention.reference.device.type, enabled=False),
-            torch._C.DisableTorchFunction(),
-        ):
+        with _plain_torch(attention.reference.device):
             self.callback(call)
         self.calls[path] += 1
+        self.flow.add_attention(call, attention.value_width)
+
+    def _emit(self, output: HeadOutput) -> None:
+        if self.on_output is not None:
+            with _plain_torch(output.values.device):
+                self.on_output(output)
 
     def coverage(self) -> Coverage:
         """How many of the attention modules that have run were captured."""
@@ -142,8 +161,10 @@ class AttentionWatcher(TorchFunctionMode):
         if id(module) in self.modules.paths:
             self.stack.append(module)
             self.ran.add(self.modules.paths[id(module)])
-            if self.batch is None and args and isinstance(args[0], Tensor) and args[0].ndim > 1:
-                self.batch = len(args[0])
+            if args and isinstance(args[0], Tensor):
+                self.flow.enter(args[0])
+                if self.batch is None and args[0].ndim > 1:
+                    self.batch = len(args[0])
 
     def leave(self, module: nn.Module, args: Any, output: Any) -> None:
         if id(module) in self.modules.paths:
@@ -151,9 +172,18 @@ class AttentionWatcher(TorchFunctionMode):
 
 
 @contextmanager
-def watch_attention(model: nn.Module, callback: Callback) -> Iterator[AttentionWatcher]:
-    """Inside the block every attention that ``model`` computes goes to ``callback``."""
-    mode = AttentionWatcher(model, callback)
+def _plain_torch(device: torch.device) -> Iterator[None]:
+    """Inside the block torch computes without gradients, autocast and modes."""
+    with torch.no_grad(), torch.autocast(device.type, enabled=False), torch._C.DisableTorchFunction():
+        yield
+
+
+@contextmanager
+def watch_attention(
+    model: nn.Module, callback: Callback, on_output: OutputCallback | None = None
+) -> Iterator[AttentionWatcher]:
+    """Inside the block every attention of ``model`` goes to ``callback``, and later its output to ``on_output``."""
+    mode = AttentionWatcher(model, callback, on_output)
     with ExitStack() as stack:
         stack.callback(nn.modules.module.register_module_forward_pre_hook(mode.enter).remove)
         stack.callback(nn.modules.module.register_module_forward_hook(mode.leave, always_call=True).remove)
@@ -163,6 +193,7 @@ def watch_attention(model: nn.Module, callback: Callback) -> Iterator[AttentionW
         stack.enter_context(run_eagerly())
         stack.enter_context(mode)
         yield mode
+        mode.flow.finish()
 
 
 @contextmanager

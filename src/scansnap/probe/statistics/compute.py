@@ -26,6 +26,7 @@ class StatisticsPlan:
     distinctness: Tensor | None = None  # (B, S) of the keys, 0 to 1, NaN if unknown
     decile: Tensor | None = None  # (B, S) of the keys, −1 if unknown
     start: Tensor | None = None  # (B,) first key of each sequence; None: 0
+    padding: Tensor | None = None  # (B, T) 0 at queries that do not count
 
     def tables(self, queries: Tensor) -> plain.KeyTables:
         """Tables for ``plain``; those of all queries are shared by all layers."""
