@@ -1,7 +1,7 @@
 """The numbers of docs/errata.md, computed: ``python examples/errata_numbers.py [PART …]``; all take half a minute.
 
 Each part compares a formula as the paper prints it with a corrected one, on the dynamics that the formula is about.
-It returns its numbers by name; tests/docs/test_errata.py finds each of them on the page.
+It returns its numbers by name; tests/docs/test_errata_page.py finds each of them on the page.
 """
 
 from __future__ import annotations
