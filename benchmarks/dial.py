@@ -68,8 +68,8 @@ def plain() -> Iterator[None]:
         with patch.object(task, "device", torch.device("meta")):  # not the CPU: then nothing is cut
             return cut(task, *given)  # type: ignore[arg-type]
 
-    cut = Task._cut
-    with patch.object(step, "takes", lambda x: False), patch.object(Task, "_cut", everywhere):
+    cut = Task._drop_idle_queries
+    with patch.object(step, "takes", lambda x: False), patch.object(Task, "_drop_idle_queries", everywhere):
         yield
 
 

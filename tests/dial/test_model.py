@@ -169,9 +169,9 @@ def test_all_runs_at_once_are_each_run_for_itself(flags: Flags) -> None:
     if not flags.sequences:
         queries, bias = queries[:2], bias[:2]
     expected = plain_forward(one, flags, keys, queries, bias)
-    if batch.asked is not None:  # of the positions that are asked, and some to fill up
-        assert batch.asked.shape[-1] < len(queries)
-        expected = expected[batch.asked[1, which]]
+    if batch.positions is not None:  # the positions with a target, and some to fill up
+        assert batch.positions.shape[-1] < len(queries)
+        expected = expected[batch.positions[1, which]]
     np.testing.assert_allclose(found[1, which, : len(expected)], expected, rtol=1e-9, atol=1e-9)
 
 
@@ -186,12 +186,12 @@ def test_what_is_not_asked_need_not_be_computed(flags: Flags) -> None:
     seeds = torch.tensor([0, 1])
     p = start(flags, task.vocab_size, task.context, seeds, DOUBLE)
     (cut,) = task.batches(seeds, 3, 4)
-    assert cut.asked is not None
+    assert cut.positions is not None
     every = torch.arange(task.context).expand_as(cut.keys)
     target, weight = (
-        torch.zeros_like(every, dtype=t.dtype).scatter(-1, cut.asked, t) for t in (cut.target, cut.weight)
+        torch.zeros_like(every, dtype=t.dtype).scatter(-1, cut.positions, t) for t in (cut.target, cut.weight)
     )
-    whole = replace(cut, target=target, weight=weight, asked=None)
+    whole = replace(cut, target=target, weight=weight, positions=None)
     tables = {name: t.requires_grad_() for name, t in p.items() if trained(flags, name)}
     found = []
     for batch in (cut, whole):
@@ -290,9 +290,9 @@ def test_updates_in_place_are_those_of_every_other_training(optimizer, dtype, to
 def test_asked_at_the_end_the_answer_is_that_of_all_positions(flags: Flags) -> None:
     task = Task(flags, "textbook", CPU, DOUBLE, context=8)
     p = start(flags, task.vocab_size, task.context, torch.tensor([3, 5]), DOUBLE)
-    every, last = (forward(p, flags, task.reading, at_end=at_end) for at_end in (False, True))
+    every, last = (forward(p, flags, task.evaluation, at_end=at_end) for at_end in (False, True))
     np.testing.assert_allclose(last.logits[:, :, -1], every.logits[:, :, -1], rtol=1e-12)
-    np.testing.assert_allclose(first_scores(p, flags, task.reading), every.scores[0], rtol=1e-12)
+    np.testing.assert_allclose(first_scores(p, flags, task.evaluation), every.scores[0], rtol=1e-12)
 
 
 def test_loss_is_the_weighted_mean_of_what_is_asked() -> None:

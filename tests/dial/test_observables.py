@@ -62,12 +62,12 @@ def test_a_scan_that_stops_at_t0_holds_in_all(heads: int) -> None:
     cell = trajectory(scan, fall, heads=heads)
     for name in ("distinct_rise", "common_fall", "scan_order_tenth", "scan_order_end"):
         assert value(name, cell) == pytest.approx(1.0)
-    assert value("frozen", cell) == pytest.approx(0.0, abs=1e-12)
+    assert value("late_movement", cell) == pytest.approx(0.0, abs=1e-12)
     assert value("late_speed", cell) == pytest.approx(0.0, abs=1e-12)
     assert value("ratio_effect", cell) > 0
     gap = 1.5 + 10 * CLASSES.p_context.max()  # common tokens are as frequent as the most frequent distinct one
     assert value("distinct_gap", cell) == pytest.approx(gap / 10**0.3)
-    assert 0.5 < value("snap", cell) < 2
+    assert 0.5 < value("t_snap", cell) < 2
 
 
 def test_rare_tokens_first_is_the_order_reversed() -> None:
@@ -76,7 +76,7 @@ def test_rare_tokens_first_is_the_order_reversed() -> None:
 
 def test_what_goes_on_in_ln_t_is_not_frozen() -> None:
     cell = trajectory(lambda p, t, r: 0.5 * np.log1p(t), lambda p, t, r: -0.5 * np.log1p(t))
-    assert value("frozen", cell) > 0.3
+    assert value("late_movement", cell) > 0.3
     assert value("late_speed", cell) == pytest.approx(1.0, abs=0.05)
 
 
@@ -121,7 +121,7 @@ def test_numbers_at_the_reference_do_not_need_the_other_ratios() -> None:
 
 
 def test_margins_are_positive_inside_the_thresholds() -> None:
-    one = Observable("snap", "", lambda of: np.zeros(1), least=0.5, most=2.0)
+    one = Observable("t_snap", "", lambda of: np.zeros(1), least=0.5, most=2.0)
     np.testing.assert_array_equal(one.margins(np.array([0.25, 1.0, 2.5])), [[-0.25, 0.5, 2.0], [1.75, 1.0, -0.5]])
     assert (one.bounded, one.bounds) == (True, " in [0.5, 2]")
     assert not Observable("c", "", lambda of: np.zeros(1)).bounded

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scansnap.dial.observables import GATE, OBSERVABLES, UNJUDGED
+from scansnap.dial.observables import GATE, OBSERVABLES, RENAMED, UNJUDGED
 from scansnap.dial.verdicts import judge
 
 BOUNDED = [one for one in OBSERVABLES if one.bounded]
@@ -16,7 +16,7 @@ CELLS = 142  # of the whole dial
 def cell(values: dict[str, np.ndarray], word: str = "") -> dict:
     """With the values that are given; the others hold, as clearly as three seeds can."""
     clear = {one.name: np.array([1.0, 1.001, 0.999]) * (1.0 if one.most is None else 1.2) for one in BOUNDED}
-    clear |= {"frozen": np.array([0.001, 0.0011, 0.0012]), GATE: np.array([10, 10.001, 10.002])}
+    clear |= {"late_movement": np.array([0.001, 0.0011, 0.0012]), GATE: np.array([10, 10.001, 10.002])}
     rows = {name: list(map(float, by_seed)) for name, by_seed in (clear | values).items()}
     return {"observables": [{"observable": name, "by_seed": by_seed, "verdict": word, "value": 0, "low": 0, "high": 0}
                             for name, by_seed in rows.items()]}  # fmt: skip
@@ -66,10 +66,10 @@ def test_what_is_clear_is_decided() -> None:
     rng = np.random.default_rng(0)
     noise = rng.normal(size=10)
     values = {one.name: np.full(10, 0.5) for one in BOUNDED} | {GATE: 0.8 + 0.01 * noise}
-    clear = {"scan_order_end": 0.95 + 0.01 * noise, "ratio_effect": 0.5 + 0.02 * noise, "frozen": 0.3 + 0.01 * noise,
-             "snap": 2.3 + 0.02 * noise, "scan_order_tenth": 0.5 + 0.01 * noise}  # fmt: skip
+    clear = {"scan_order_end": 0.95 + 0.01 * noise, "ratio_effect": 0.5 + 0.02 * noise, "t_snap": 2.3 + 0.02 * noise,
+             "late_movement": 0.3 + 0.01 * noise, "scan_order_tenth": 0.5 + 0.01 * noise}  # fmt: skip
     found = {name: verdict(values | clear, name, CELLS) for name in clear}
-    assert found == {"scan_order_end": "holds", "ratio_effect": "holds", "frozen": "fails", "snap": "fails",
+    assert found == {"scan_order_end": "holds", "ratio_effect": "holds", "late_movement": "fails", "t_snap": "fails",
                      "scan_order_tenth": "fails"}  # fmt: skip
 
 
@@ -97,14 +97,14 @@ def test_equal_seeds_are_decided_by_their_number() -> None:
 @pytest.mark.parametrize(("value", "word"), [(0.4, "fails"), (1.0, "holds"), (2.5, "fails"), (1.99, "undecided")])
 def test_an_interval_is_left_on_one_side_and_held_on_both(value: float, word: str) -> None:
     noise = np.linspace(-0.02, 0.02, 8)
-    values = {one.name: noise for one in BOUNDED} | {GATE: 10 + noise, "snap": value + noise}
-    assert verdict(values, "snap") == word
+    values = {one.name: noise for one in BOUNDED} | {GATE: 10 + noise, "t_snap": value + noise}
+    assert verdict(values, "t_snap") == word
 
 
 @pytest.mark.parametrize(("gain", "word"), [(0.8, "holds"), (0.05, "undecided"), (-0.3, "fails")])
 def test_what_speaks_of_scanning_is_decided_no_better_than_the_gain(gain: float, word: str) -> None:
     noise = 0.01 * np.linspace(-1, 1, 10)
-    values = {one.name: 1.5 + noise for one in BOUNDED} | {GATE: gain + noise, "frozen": 0.05 + noise}
+    values = {one.name: 1.5 + noise for one in BOUNDED} | {GATE: gain + noise, "late_movement": 0.05 + noise}
     (found,) = judge([cell(values)])
     scans = {one.name for one in OBSERVABLES if one.scans}
     assert {row["verdict"] for row in found["observables"] if row["observable"] in scans} == {word}
@@ -124,3 +124,12 @@ def test_what_has_no_verdict_is_not_in_the_family() -> None:
     again = judge(judge([cell(values)]))
     for one, other in zip(again[0]["observables"], judge([cell(values, "fails")])[0]["observables"], strict=True):
         assert one == other
+
+
+def test_results_of_older_versions_have_other_names_and_the_same_verdicts() -> None:
+    new = cell({"late_movement": np.array([0.3, 0.301, 0.302])})
+    names = {new_name: old for old, new_name in RENAMED.items()}
+    old = {"observables": [row | {"observable": names.get(row["observable"], row["observable"])}
+                           for row in new["observables"]]}  # fmt: skip
+    assert old != new
+    assert judge([old]) == judge([new])

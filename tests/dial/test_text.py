@@ -82,7 +82,7 @@ def test_windows_are_the_texts_own_and_have_the_counted_marginals(corpus) -> Non
 def test_reading_a_text_is_at_t_infinity(flags: Flags, corpus) -> None:
     """Words of a class that do not fit into T take turns, and before training attention is P(l|n)."""
     there = task(flags, corpus)
-    assert there.turns == (1 if not flags.sequences else 1 + -(-int((there.classes.p_context > 0).sum(1).max())
+    assert there.copies == (1 if not flags.sequences else 1 + -(-int((there.classes.p_context > 0).sum(1).max())
                                                                 // (T - 1 - flags.bos)))  # fmt: skip
     eta = {"y": torch.full((1,), 0.5, dtype=DOUBLE), "z": torch.full((1,), 0.1, dtype=DOUBLE)}
     runs = CellRuns(flags, there, "sgd", np.arange(1), eta, 100)

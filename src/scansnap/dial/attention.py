@@ -20,48 +20,48 @@ _LARGE = 1 << 22  # multiplications below which the library's product is as fast
 _FEW = 8  # queries below which the kernel's work on keys does not pay, unless RoPE rotates them
 
 
-def uses_kernel(flags: Flags, ask: Tensor) -> bool:
+def uses_kernel(flags: Flags, h_q: Tensor) -> bool:
     """Whether the compiled kernel computes attention, from scores to attended values."""
-    enough = ask.shape[2] >= _FEW or flags.positions == "rope"
-    return flags.attention == "softmax" and enough and step.takes(ask)
+    enough = h_q.shape[2] >= _FEW or flags.positions == "rope"
+    return flags.attention == "softmax" and enough and step.takes(h_q)
 
 
 def project(
-    p: dict[str, Tensor], flags: Flags, ask: Tensor, keys: Tensor, at: str, *, beside: bool = True
+    p: dict[str, Tensor], flags: Flags, h_q: Tensor, h_k: Tensor, at: str, *, interleaved: bool = True
 ) -> tuple[Tensor, ...]:
-    """Queries, keys and values (inputs instead of values where a norm comes before W_V), for `step.attend`.
+    """Queries of h_q, keys and values of h_k, for `step.attend`; inputs instead of values where a norm precedes W_V.
 
     Factors and RoPE's order of entries are applied to the small matrices, not to every position.
     """
     if not flags.separate:
         z = p[f"z{at}"]
-        queries = times(ask, z[:, 0])[:, None] if flags.heads == 1 else times(ask[:, None], z)
-        return queries, keys[:, None], keys[:, None]
+        queries = times(h_q, z[:, 0])[:, None] if flags.heads == 1 else times(h_q[:, None], z)
+        return queries, h_k[:, None], h_k[:, None]
     w_q, w_k = p[f"w_q{at}"], p[f"w_k{at}"]
     w_q = w_q / math.sqrt(w_q.shape[-1])
-    if beside and _beside(flags, w_q.shape[-1]):
+    if interleaved and _is_interleaved(flags, w_q.shape[-1]):
         w_q, w_k = (w.unflatten(-1, (2, -1)).mT.flatten(-2) for w in (w_q, w_k))
-    w_v = [p[f"w_v{at}"]] if values_come_first(flags, ask, keys) else []
-    if ask is keys and w_v:
-        return (_by_head(keys, [w_q, w_k, *w_v]),)
-    q, rest = _by_head(ask, [w_q])[:, :, :, 0].permute(0, 3, 1, 2, 4), _by_head(keys, [w_k, *w_v])
-    return (q, rest) if w_v else (q, rest[:, :, :, 0].permute(0, 3, 1, 2, 4), keys[:, None])
+    w_v = [p[f"w_v{at}"]] if values_come_first(flags, h_q, h_k) else []
+    if h_q is h_k and w_v:
+        return (_by_head(h_k, [w_q, w_k, *w_v]),)
+    q, rest = _by_head(h_q, [w_q])[:, :, :, 0].permute(0, 3, 1, 2, 4), _by_head(h_k, [w_k, *w_v])
+    return (q, rest) if w_v else (q, rest[:, :, :, 0].permute(0, 3, 1, 2, 4), h_k[:, None])
 
 
-def values_come_first(flags: Flags, ask: Tensor, keys: Tensor) -> bool:
+def values_come_first(flags: Flags, h_q: Tensor, h_k: Tensor) -> bool:
     """Whether W_V is applied before attention: there is no norm between, and many queries make it cheaper."""
-    return flags.norm == "none" and 2 * ask.shape[2] > keys.shape[2]
+    return flags.norm == "none" and 2 * h_q.shape[2] > h_k.shape[2]
 
 
-def attend_by_kernel(flags: Flags, qkv: tuple[Tensor, ...], bias: Tensor, place: Tensor | None) -> Tensor:
+def attend_by_kernel(flags: Flags, qkv: tuple[Tensor, ...], bias: Tensor, positions: Tensor | None) -> Tensor:
     """Attended values (R, H, B, Q, d) by the kernel; RoPE and ALiBi as in `scores`."""
     q, k, _ = step.heads(qkv)
-    turn = None
+    rotation = None
     if flags.positions == "rope":
-        turn = _rotations(k.shape[-2], q.shape[-1] // 2)
+        rotation = _rotations(k.shape[-2], q.shape[-1] // 2)
     if flags.positions == "alibi":
-        bias = bias - _alibi(flags, q, k, place)
-    return step.attend(qkv, bias, turn, place).permute(0, 3, 1, 2, 4)
+        bias = bias - _alibi(flags, q, k, positions)
+    return step.attend(qkv, bias, rotation, positions).permute(0, 3, 1, 2, 4)
 
 
 def weights(flags: Flags, score: Tensor, bias: Tensor) -> Tensor:
@@ -70,22 +70,22 @@ def weights(flags: Flags, score: Tensor, bias: Tensor) -> Tensor:
     return attended
 
 
-def scores(flags: Flags, q: Tensor, k: Tensor, place: Tensor | None = None) -> Tensor:
+def scores(flags: Flags, q: Tensor, k: Tensor, positions: Tensor | None = None) -> Tensor:
     """Attention logits (R, H, B, Q, S): x_q Z x_kᵀ, or q kᵀ/√d; RoPE rotates both, ALiBi subtracts distance.
 
-    ``place``: (R or 1, B, Q) positions of the queries; None: the last ones.
+    ``positions``: (R or 1, B, Q) of the queries; None: the last ones.
     """
     if flags.positions == "rope":
-        beside = _beside(flags, q.shape[-1])
-        q, k = _rotated(q, _positions(q, k, place), beside), _rotated(k, _positions(k, k, None), beside)
+        interleaved = _is_interleaved(flags, q.shape[-1])
+        q, k = _rotated(q, _positions(q, k, positions), interleaved), _rotated(k, _positions(k, k, None), interleaved)
     score = q @ k.mT
-    return score - _alibi(flags, q, k, place) if flags.positions == "alibi" else score
+    return score - _alibi(flags, q, k, positions) if flags.positions == "alibi" else score
 
 
-def gather_positions(x: Tensor, place: Tensor) -> Tensor:
+def gather_positions(x: Tensor, positions: Tensor) -> Tensor:
     """Rows (R or 1, B, N, d) of x (R or 1, B or 1, S, d) at positions (R or 1, B, N)."""
-    n, b = max(len(x), len(place)), place.shape[1]
-    return x.expand(n, b, -1, -1).gather(2, place[..., None].expand(n, -1, -1, x.shape[-1]))
+    n, b = max(len(x), len(positions)), positions.shape[1]
+    return x.expand(n, b, -1, -1).gather(2, positions[..., None].expand(n, -1, -1, x.shape[-1]))
 
 
 def times(x: Tensor, matrix: Tensor) -> Tensor:
@@ -105,33 +105,33 @@ def _by_head(x: Tensor, matrices: list[Tensor]) -> Tensor:
     return out.unflatten(3, (len(matrices), matrices[0].shape[1], -1))
 
 
-def _positions(x: Tensor, k: Tensor, place: Tensor | None) -> Tensor:
+def _positions(x: Tensor, k: Tensor, positions: Tensor | None) -> Tensor:
     """Positions of the rows of x: (Q,), or (R or 1, 1, B, Q)."""
     n = k.shape[-2]
-    return torch.arange(n - x.shape[-2], n, device=x.device) if place is None else place[:, None]
+    return torch.arange(n - x.shape[-2], n, device=x.device) if positions is None else positions[:, None]
 
 
-def _alibi(flags: Flags, q: Tensor, k: Tensor, place: Tensor | None) -> Tensor:
+def _alibi(flags: Flags, q: Tensor, k: Tensor, positions: Tensor | None) -> Tensor:
     """ALiBi: what the distance to keys subtracts from the logits, (1, H or 1, 1, Q, S) or with runs and sequences."""
-    distance = (_positions(q, k, place)[..., None] - torch.arange(k.shape[-2], device=q.device)).abs().to(q.dtype)
+    distance = (_positions(q, k, positions)[..., None] - torch.arange(k.shape[-2], device=q.device)).abs().to(q.dtype)
     h = torch.arange(1, flags.heads + 1, device=q.device)
     slope = ALIBI if flags.heads == 1 else 2.0 ** (-8.0 * h[:, None, None, None] / flags.heads)
-    return slope * (distance if place is not None else distance[None, None, None])
+    return slope * (distance if positions is not None else distance[None, None, None])
 
 
-def _beside(flags: Flags, inner: int) -> bool:
+def _is_interleaved(flags: Flags, inner: int) -> bool:
     """Whether pairs that RoPE rotates are adjacent: then a rotation is one complex product."""
     return flags.separate and flags.positions == "rope" and inner % 2 == 0
 
 
-def _rotated(x: Tensor, place: Tensor, beside: bool) -> Tensor:
+def _rotated(x: Tensor, positions: Tensor, interleaved: bool) -> Tensor:
     """RoPE: pairs of entries rotated by an angle that grows with the position; an odd last entry stays."""
     half = x.shape[-1] // 2
-    angle = _angles(place, half, x.dtype)
-    if beside:
-        turn = torch.polar(torch.ones_like(angle), angle)
-        return torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (-1, 2))) * turn).flatten(-2)
-    cos, sin = angle.cos(), angle.sin()
+    angles = _angles(positions, half, x.dtype)
+    if interleaved:
+        rotation = torch.polar(torch.ones_like(angles), angles)
+        return torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (-1, 2))) * rotation).flatten(-2)
+    cos, sin = angles.cos(), angles.sin()
     a, b, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
     return torch.cat([a * cos - b * sin, a * sin + b * cos, rest], dim=-1)
 
@@ -139,10 +139,12 @@ def _rotated(x: Tensor, place: Tensor, beside: bool) -> Tensor:
 @cache
 def _rotations(n: int, half: int) -> Tensor:
     """(n, 2·half): cosines and sines of the angles at the first n positions, for the kernel."""
-    angle = _angles(torch.arange(n), half, torch.float32)
-    return torch.cat([angle.cos(), angle.sin()], dim=-1)
+    angles = _angles(torch.arange(n), half, torch.float32)
+    return torch.cat([angles.cos(), angles.sin()], dim=-1)
 
 
-def _angles(place: Tensor, half: int, dtype: torch.dtype) -> Tensor:
+def _angles(positions: Tensor, half: int, dtype: torch.dtype) -> Tensor:
     """(…, half) angles at positions (…)."""
-    return place[..., None].to(dtype) * ROPE_BASE ** (-torch.arange(half, device=place.device, dtype=dtype) / half)
+    return positions[..., None].to(dtype) * ROPE_BASE ** (
+        -torch.arange(half, device=positions.device, dtype=dtype) / half
+    )

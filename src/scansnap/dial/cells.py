@@ -23,12 +23,11 @@ from scansnap.checks import check_choice
 from scansnap.cluster import Cluster, Failure, spread
 from scansnap.dial.components import BUILT_IN, MODES, Flags, find_component, flags_of, label
 from scansnap.dial.data import POSITIONS, SEQUENCES, Task
-from scansnap.dial.observables import OBSERVABLES, Trajectory, comparable
+from scansnap.dial.observables import OBSERVABLES, Trajectory, gap_curve
 from scansnap.dial.rate_matching import MatchedRates, StudySettings, match_rates
 from scansnap.dial.sources import parse_source
 from scansnap.dial.training import CellRuns, Reading
 from scansnap.dynamics.device import one_thread, pick_device
-from scansnap.measure.snap import log_odds
 from scansnap.processes import killable_pool, single_threaded_children
 from scansnap.progress import Progress
 
@@ -143,17 +142,16 @@ def run_cell(
         at_reference = trajectory.at_reference
         rows = [observable.of(trajectory if observable.name == "ratio_effect" else at_reference)
                 for observable in OBSERVABLES]  # fmt: skip
-        data = trajectory.data
-        gap = trajectory.grid(_gap(trajectory)).mean(1)  # (ratios, steps)
-        odds = trajectory.grid(log_odds(data, trajectory.classes).mean("seq_class").values).mean(1)
+        curves = {"gap": gap_curve(trajectory), "log_odds": trajectory.log_odds, "loss": trajectory.data.loss.values}
+        curves = {name: trajectory.grid(values).mean(1) for name, values in curves.items()}  # (ratios, steps)
     return {
         "component": cell.component, "mode": cell.mode, "optimizer": cell.optimizer, "data": cell.data,
         "observables": rows, "matching": rates.kind, "nominal": {k: v.tolist() for k, v in rates.eta.items()},
         "effective": {k: v.tolist() for k, v in rates.effective.items()}, "tenth_step": rates.loss_step.tolist(),
         "plateau": rates.plateau.tolist(), "t0": trajectory.t0, "ratios": list(settings.ratios),
-        "seeds": settings.seeds, "step": data.step.values.tolist(), "gap": gap.tolist(), "log_odds": odds.tolist(),
-        "loss": trajectory.grid(data.loss.values).mean(1).tolist(),
-        "diverged": trajectory.diverged.sum(1).tolist(), "trains": rates.trains.tolist(), "met": rates.met.tolist(),
+        "seeds": settings.seeds, "step": trajectory.data.step.values.tolist(),
+        **{name: values.tolist() for name, values in curves.items()}, "diverged": trajectory.diverged.sum(1).tolist(),
+        "trains": rates.trains.tolist(), "met": rates.met.tolist(),
         "seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - cpu_began,
     }  # fmt: skip
 
@@ -232,13 +230,3 @@ def _trajectory(
     )  # fmt: skip
     diverged = ~(loss[:, -1] <= loss[:, 0]).reshape(len(settings.ratios), settings.seeds)  # above, or not a number
     return Trajectory(data, classes, settings.ratios, settings.seeds, heads, t0, diverged, rates.trains, rates.met)
-
-
-def _gap(trajectory: Trajectory) -> np.ndarray:
-    """Mean logit of distinct less that of common tokens, since the start: (run, step)."""
-    z, classes = trajectory.data.z.values - trajectory.data.z.values[:, :1], trajectory.classes
-    row = {int(m): i for i, m in enumerate(trajectory.data["query"].values)}
-    gaps = [z[:, :, row[int(classes.query[n])], classes.distinct(n)].mean(-1)
-            - z[:, :, row[int(classes.query[n])], classes.common_of(n)].mean(-1)
-            for n in comparable(classes)]  # fmt: skip
-    return np.mean(gaps, axis=0) if gaps else np.full(z.shape[:2], np.nan)

@@ -20,7 +20,7 @@ POSITIONS = ("none", "absolute", "rope", "alibi")
 PRENORMS = ("none", "layernorm", "rmsnorm")
 MLPS = ("none", "linear", "relu", "gelu")
 DECAYS = ("none", "y", "z", "both")
-# from logits (…, S) and the ln of how often each key counts to weights (…, S)
+# logits (…, S) and ln of how often each key counts → weights (…, S)
 ATTENTIONS: dict[str, Callable[[Any, Any], Any]] = {"softmax": lambda logits, counts: (logits + counts).softmax(-1)}
 WIDTH = 32  # of the embeddings, below the vocabulary's 79
 HEADS = 2
@@ -53,7 +53,7 @@ class Flags:
     decay
         The tables with weight decay.
     masked
-        Whether a mask token at the end asks for the next token, with attention to both sides.
+        Whether a mask token replaces the target, with attention to both sides.
     bos
         Whether every sequence begins with the same token.
 
@@ -106,14 +106,14 @@ class Flags:
 
     @property
     def asking(self) -> str:
-        """Which queries are computed: one of the counts, the last position, or every one."""
+        """Which queries are computed: ``counts`` (one for each sequence), ``last`` or ``every`` position."""
         every = self.every_position or self.layers > 1
         return "every" if every else "last" if self.sequences else "counts"
 
 
 @dataclass(frozen=True)
 class Component:
-    """One component of a transformer: an assumption of the paper that is given up.
+    """A component of a transformer that replaces an assumption of the paper.
 
     Parameters
     ----------
@@ -146,11 +146,11 @@ COMPONENTS: dict[str, Component] = {
     component.name: component
     for component in (
         Component("yz", "nothing: Y, Z, l2 norm, the expectation over classes at T = ∞", {"": {}}),
-        Component("norm", "the norm of what attention read: none, layernorm, or RMS with a trained gain",
+        Component("norm", "the norm after attention: none, layernorm, or RMS with a trained gain",
                   {name: {"norm": name} for name in ("none", "layernorm", "rms")}),
         Component("finite", "contexts of T = 64 (quick: 24) and mini-batches", {"": {"finite": True}}),
         Component("every-position",
-                  "every token is a query, in chains of classes; the one at the end has half of the loss",
+                  "every token is a query, in chains of classes; the last has half of the loss",
                        {"": {"every_position": True}}, {"finite": True}),
         Component("shared-next", "the queries share their next tokens", {"": {"shared_next": True}}),
         Component("embedding", f"fixed random embeddings of dimension {WIDTH} < M, with Y and Z between them",
@@ -167,9 +167,9 @@ COMPONENTS: dict[str, Component] = {
                   optimizers=("momentum", "adam", "sign", "muon")),
         Component("decay", "decay of all, Y's or Z's matrices: a factor e over the run where nothing drives them",
                   {name: {"decay": name} for name in ("both", "y", "z")}),
-        Component("masked", "a mask at the end asks for the next token and sees both sides; in chains 15% of all",
+        Component("masked", "masks replace the targets (the last token; in chains 15% of all) and attend to both sides",
                   {"": {"masked": True}}),
-        Component("layers", "two layers: one of Y and Z hands on what it read, f + fY; the first one is read",
+        Component("layers", "two layers: a layer of Y and Z passes on f + fY; the first layer is measured",
                   {"": {"layers": 2}}, {"finite": True, "residual": True}),
     )
 }  # fmt: skip
@@ -267,7 +267,7 @@ def flags_of(name: str, mode: str) -> Flags:
 def plan(quick: bool = False) -> Iterator[tuple[str, str, str]]:
     """All (component, mode, optimiser) of the table.
 
-    A quick one has the first choice of each component, fewer controls, and other optimisers in mode ``single`` only.
+    A quick table has the first choice of each component, fewer controls, and other optimisers in mode ``single`` only.
     """
     for mode in MODES:
         for component in COMPONENTS.values():

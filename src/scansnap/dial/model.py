@@ -102,31 +102,33 @@ def forward(
 ) -> Output:
     """Logits of the next token; ``attention`` replaces the attention of each layer.
 
-    ``at_end``: the last layer asks only at the last position, which is all that is read. ``only_logits``: attention and
-    its logits are not wanted, and where there is a compiled kernel they are never made.
+    ``at_end``: the last layer computes only the last position. ``only_logits``: leave out attention and its logits, so
+    that the compiled kernel can be used.
     """
     x = _embedded(p, flags, batch.keys)  # (R, B, S, d)
-    every = flags.sequences and batch.queries.shape == batch.keys.shape  # all positions ask
+    every = flags.sequences and batch.queries.shape == batch.keys.shape  # all positions are queries
     x_q = x if every else _embedded(p, flags, batch.queries, last=True)  # (R, B, Q, d)
     weights, scores = [], []
     for i in range(flags.layers):
-        at, bias, place = f".{i}" if i else "", batch.bias[:, None], None
+        at, bias, positions = f".{i}" if i else "", batch.bias[:, None], None
         if i == flags.layers - 1 and flags.sequences:
             if at_end:
                 x_q, bias = x_q[:, :, -1:], bias[..., -1:, :]
-            elif batch.asked is not None:
-                place = batch.asked  # (R or 1, B, N)
-                x_q, bias = gather_positions(x_q, place), gather_positions(bias[:, 0], place)[:, None]
-        keys = _pre(flags, x)
-        ask = keys if x_q is x else _pre(flags, x_q)
-        if only_logits and uses_kernel(flags, ask):
-            read = attend_by_kernel(flags, project(p, flags, ask, keys, at, beside=False), bias, place)
+            elif batch.positions is not None:
+                positions = batch.positions  # (R or 1, B, N)
+                x_q, bias = gather_positions(x_q, positions), gather_positions(bias[:, 0], positions)[:, None]
+        h_k = _pre(flags, x)
+        h_q = h_k if x_q is x else _pre(flags, x_q)
+        if only_logits and uses_kernel(flags, h_q):
+            attended_values = attend_by_kernel(
+                flags, project(p, flags, h_q, h_k, at, interleaved=False), bias, positions
+            )
         else:
-            q, k, v = step.heads(project(p, flags, ask, keys, at))
-            scores.append(attention_logits(flags, q, k, place))  # (R, H, B, Q, S)
+            q, k, v = step.heads(project(p, flags, h_q, h_k, at))
+            scores.append(attention_logits(flags, q, k, positions))  # (R, H, B, Q, S)
             weights.append(attended(flags, scores[-1], bias) if attention is None else attention[i])
-            read = weights[-1] @ v
-        x_q = _values(p, flags, read, x_q, at, values_come_first(flags, ask, keys))  # (R, B, Q, d)
+            attended_values = weights[-1] @ v
+        x_q = _values(p, flags, attended_values, x_q, at, values_come_first(flags, h_q, h_k))  # (R, B, Q, d)
         if flags.mlp != "none":
             x_q = _mlp(flags, x_q, p[f"w_1{at}"], p[f"w_2{at}"])
         x = x_q
@@ -140,8 +142,8 @@ def first_scores(p: Parameters, flags: Flags, batch: AttentionBatch) -> Tensor:
     """Attention logits of the first layer only, (R, H, B, Q, S)."""
     x = _pre(flags, _embedded(p, flags, batch.keys))
     every = flags.sequences and batch.queries.shape == batch.keys.shape
-    ask = x if every else _pre(flags, _embedded(p, flags, batch.queries, last=True))
-    return attention_logits(flags, *step.heads(project(p, flags, ask, x, ""))[:2])
+    h_q = x if every else _pre(flags, _embedded(p, flags, batch.queries, last=True))
+    return attention_logits(flags, *step.heads(project(p, flags, h_q, x, ""))[:2])
 
 
 def loss(p: Parameters, flags: Flags, batch: AttentionBatch) -> Tensor:
@@ -151,19 +153,19 @@ def loss(p: Parameters, flags: Flags, batch: AttentionBatch) -> Tensor:
     10⁻⁷ on. Rules whose steps do not shrink with the gradient (sign, Muon) go on far beyond that, and would go astray.
     """
     logits = forward(p, flags, batch, at_end=not flags.every_position, only_logits=True).logits  # (R, B, Q or 1, M)
-    asked = slice(-logits.shape[2], None)
+    queries = slice(-logits.shape[2], None)
     if step.takes(logits):
-        return step.cross_entropy(logits, batch.target[..., asked], batch.weight[..., asked])
-    target = batch.target[..., asked].expand(len(logits), -1, -1)[..., None]
+        return step.cross_entropy(logits, batch.target[..., queries], batch.weight[..., queries])
+    target = batch.target[..., queries].expand(len(logits), -1, -1)[..., None]
     others = logits.scatter(-1, target, -torch.inf).logsumexp(-1)
-    lost = F.softplus(others - logits.gather(-1, target)[..., 0])
-    return (batch.weight[..., asked] * lost).sum((1, 2))
+    nats = F.softplus(others - logits.gather(-1, target)[..., 0])
+    return (batch.weight[..., queries] * nats).sum((1, 2))
 
 
 def _embedded(p: Parameters, flags: Flags, tokens: Tensor, last: bool = False) -> Tensor:
     """(R, B, S, d) from ids (R or 1, B, S); the last positions where there are fewer tokens than positions."""
     embed = p["embed"]  # (R, M, d)
-    if not flags.sequences and not last:  # the keys are all tokens, in their order
+    if not flags.sequences and not last:  # every token is a key, in their order
         return embed[:, None]
     if flags.width is None and not flags.separate:
         every = torch.arange(embed.shape[1], device=tokens.device)
@@ -174,12 +176,12 @@ def _embedded(p: Parameters, flags: Flags, tokens: Tensor, last: bool = False) -
     return x + p["place"][:, None, -tokens.shape[-1] :] if "place" in p else x
 
 
-def _values(p: Parameters, flags: Flags, c: Tensor, x_q: Tensor, at: str, done: bool) -> Tensor:
+def _values(p: Parameters, flags: Flags, c: Tensor, x_q: Tensor, at: str, has_w_v: bool) -> Tensor:
     """The attended value, normed, times Y or W_V W_O; the residual as in the paper or as in a transformer."""
     if flags.separate:
-        v = c if done else times(_read_norm(p, flags, c, at), p[f"w_v{at}"])  # (R, H, B, Q, d/H)
-        beside = v.permute(0, 2, 3, 1, 4).flatten(-2)  # (R, B, Q, d): heads side by side
-        out = times(beside, p[f"w_o{at}"].flatten(1, 2))
+        v = c if has_w_v else times(_read_norm(p, flags, c, at), p[f"w_v{at}"])  # (R, H, B, Q, d/H)
+        by_head = v.permute(0, 2, 3, 1, 4).flatten(-2)  # (R, B, Q, d): heads side by side
+        out = times(by_head, p[f"w_o{at}"].flatten(1, 2))
         return x_q + out if flags.residual else out
     c = c.mean(1) if flags.heads > 1 else c[:, 0]
     if flags.residual and flags.prenorm != "none":  # its norms need a stream that does not start at 0

@@ -18,18 +18,18 @@ import xarray as xr
 from scansnap.classes import SequenceClasses
 from scansnap.measure.attention import distinct_mask, effective_support, top_mass
 from scansnap.measure.comparison import compare
-from scansnap.measure.fates import context_pairs, fates
+from scansnap.measure.fates import fates
 from scansnap.measure.ranks import rank_correlation
 from scansnap.measure.snap import log_odds, snap_time
 
 REFERENCE = 10.0  # η_Y/η_Z
 GAP = 0.05  # of logits: 5% in odds, the least that counts as a gain of distinct over common tokens
-GATE = "distinct_gap"  # the observable without which nothing that speaks of scanning counts
-LEAST = 3  # distinct tokens of a class without which there is no order among them
-# in the place of a verdict, the first that is true: there are no rates by the clock at all, a run went to infinity or
-# ended above its start, effective rates are not those that were asked for; none of them is a comparison
+GATE = "distinct_gap"  # observables of scanning are meaningless where this one fails
+LEAST = 3  # distinct tokens of a class; fewer have no order
+# Instead of a verdict, the first that is true: no rates were found, a run became non-finite or ended above its initial
+# loss, effective rates differ from the wanted ones. None of them is a comparison.
 UNFIT = ("no rates", "diverged", "rates not matched")
-UNJUDGED = (*UNFIT, "not applicable")  # words that a cell has for itself; the others are verdicts of a table
+UNJUDGED = (*UNFIT, "not applicable")  # set by the cell itself; all other verdicts are those of a table
 _ROUNDING = 1e-9
 
 
@@ -51,6 +51,10 @@ class Trajectory:
         """(run, …) as (ratios, seeds, …): heads averaged."""
         return values.reshape(len(self.ratios), self.seeds, self.heads, *values.shape[1:]).mean(2)
 
+    def at_ratio(self, values: np.ndarray) -> np.ndarray:
+        """(run, …) as (seeds, …) at the reference ratio."""
+        return self.grid(values)[self.reference]
+
     def unfit(self) -> str:
         """Why these runs are no comparison, or an empty string."""
         reasons = (~self.trains, self.diverged, ~self.met)
@@ -62,15 +66,14 @@ class Trajectory:
 
     @property
     def reference(self) -> int:
-        """Which ratio the observables are of: the reference, or the nearest there is."""
+        """Index of the reference ratio, or of the nearest."""
         return int(np.abs(np.log(np.array(self.ratios) / REFERENCE)).argmin())
 
     @property
     def at_reference(self) -> Trajectory:
         """The runs at the reference ratio alone."""
-        at = self.reference
-        rows = np.arange(self.data.sizes["run"]).reshape(len(self.ratios), -1)[at]
-        here = slice(at, at + 1)
+        rows = np.arange(self.data.sizes["run"]).reshape(len(self.ratios), -1)[self.reference]
+        here = slice(self.reference, self.reference + 1)
         return replace(self, data=self.data.isel(run=rows), ratios=self.ratios[here], diverged=self.diverged[here],
                        trains=self.trains[here], met=self.met[here])  # fmt: skip
 
@@ -82,18 +85,28 @@ class Trajectory:
 
     @property
     def _low(self) -> np.ndarray:
-        loss = self.grid(self.data.loss.values)[self.reference].mean(0)
+        loss = self.at_ratio(self.data.loss.values).mean(0)
         return np.asarray(loss <= 0.1 * loss[0])
 
     @cached_property
     def fates(self) -> xr.Dataset:
         return fates(self.data, self.classes)
 
-    def has(self, what: str) -> bool:
-        """Whether an observable is defined.
+    @cached_property
+    def log_odds(self) -> np.ndarray:
+        """Log-odds of attention on distinct against common tokens, mean over classes: (run, step)."""
+        return np.asarray(log_odds(self.data, self.classes).mean("seq_class").values)
 
-        distinct  distinct and common tokens that can be compared · tenth  a record at which the loss is at a tenth ·
-        bos  a first token that is always the same
+    @cached_property
+    def z_change(self) -> np.ndarray:
+        """z − z(0) of the classes' queries: (run, step, seq_class, token)."""
+        z, rows = self.data.z.values, np.searchsorted(self.data["query"].values, self.classes.query)
+        return np.asarray((z - z[:, :1])[:, :, rows])
+
+    def has(self, what: str) -> bool:
+        """Whether there are comparable tokens (distinct), a record at a tenth of the loss (tenth), a first token (bos).
+
+        Without them observables that need them are not defined.
         """
         if what == "distinct":
             return bool(comparable(self.classes))
@@ -129,10 +142,10 @@ class Observable:
         above = [] if self.least is None else [values - self.least]
         return above + ([] if self.most is None else [self.most - values])
 
-    def of(self, trajectory: Trajectory) -> dict[str, Any]:
+    def of(self, runs: Trajectory) -> dict[str, Any]:
         """Its row of a cell: a number for each seed, their mean and t interval, and why it has no verdict, if so."""
-        unfit, defined = trajectory.unfit(), all(map(trajectory.has, self.needs))
-        values = self.measure(trajectory) if defined else np.full(trajectory.seeds, np.nan)
+        unfit, defined = runs.unfit(), all(map(runs.has, self.needs))
+        values = self.measure(runs) if defined else np.full(runs.seeds, np.nan)
         value, low, high = t_interval(values)
         return {"observable": self.name, "value": value, "low": low, "high": high,
                 "verdict": unfit or ("" if defined else "not applicable"), "by_seed": values.tolist()}  # fmt: skip
@@ -145,33 +158,36 @@ def t_interval(values: np.ndarray) -> tuple[float, float, float]:
     return float(comparison.mean[0]), low, high
 
 
-def _share(of: Trajectory, kind: str, rises: bool) -> np.ndarray:
+def _share(runs: Trajectory, kind: str, rises: bool) -> np.ndarray:
     """Adam raises what is rare, distinct or not, and lowers what is frequent: without a gap that is no fate."""
-    change = of.fates.z_change.values[:, of.fates.kind.values == kind]
-    return of.grid(((change > 0) if rises else (change < 0)).mean(1))[of.reference]
+    change = runs.fates.z_change.values[:, runs.fates.kind.values == kind]
+    return runs.at_ratio(((change > 0) if rises else (change < 0)).mean(1))
 
 
-def log_odds_rise(of: Trajectory) -> np.ndarray:
-    """S at the end: how far attention has gone from common to distinct tokens."""
-    return of.grid(log_odds(of.data, of.classes).mean("seq_class").values[:, -1])[of.reference]
+def log_odds_rise(runs: Trajectory) -> np.ndarray:
+    return runs.at_ratio(runs.log_odds[:, -1])
 
 
-def distinct_gap(of: Trajectory) -> np.ndarray:
+def distinct_gap(runs: Trajectory) -> np.ndarray:
     """Δz of distinct less that of equally frequent common tokens, mean over classes.
 
     At equal P(l|n), for frequency alone moves logits too: Adam takes attention from frequent tokens even where next
     tokens are shuffled, and the log-odds of distinct against common tokens, most of which are more frequent, rise.
     """
-    z = of.data.z.values
-    change, p = z[:, -1] - z[:, 0], of.classes.p_context
-    row = {int(m): i for i, m in enumerate(of.data["query"].values)}
     gaps = []
-    for n, common in comparable(of.classes).items():
-        own = of.classes.distinct(n)
-        own = own[np.argsort(p[n, own])]
-        dz = change[:, row[int(of.classes.query[n])]]
-        gaps.append([(np.interp(p[n, common], p[n, own], row_dz[own]) - row_dz[common]).mean() for row_dz in dz])
-    return of.grid(np.mean(gaps, axis=0))[of.reference] if gaps else np.full(of.seeds, np.nan)
+    for n, common in comparable(runs.classes).items():
+        p, own = runs.classes.p_context[n], runs.classes.distinct(n)
+        own = own[np.argsort(p[own])]
+        gaps.append([(np.interp(p[common], p[own], dz[own]) - dz[common]).mean() for dz in runs.z_change[:, -1, n]])
+    return runs.at_ratio(np.mean(gaps, axis=0)) if gaps else np.full(runs.seeds, np.nan)
+
+
+def gap_curve(runs: Trajectory) -> np.ndarray:
+    """Mean Δz of distinct less that of all common tokens, at every record: (run, step)."""
+    dz, classes = runs.z_change, runs.classes
+    gaps = [dz[:, :, n, classes.distinct(n)].mean(-1) - dz[:, :, n, classes.common_of(n)].mean(-1)
+            for n in comparable(classes)]  # fmt: skip
+    return np.mean(gaps, axis=0) if gaps else np.full(dz.shape[:2], np.nan)
 
 
 def comparable(classes: SequenceClasses) -> dict[int, np.ndarray]:
@@ -188,89 +204,83 @@ def comparable(classes: SequenceClasses) -> dict[int, np.ndarray]:
     return {n: common for n, common in matched.items() if len(common)}
 
 
-def _mass(of: Trajectory) -> np.ndarray:
-    mask = distinct_mask(of.classes)
-    return of.grid((of.data.attention.values[:, -1] * mask).sum(-1).mean(-1))[of.reference]
+def _mass(runs: Trajectory) -> np.ndarray:
+    return runs.at_ratio((runs.data.attention.values[:, -1] * distinct_mask(runs.classes)).sum(-1).mean(-1))
 
 
-def order(of: Trajectory, record: int) -> np.ndarray:
-    """Spearman(Δz, P) over the distinct tokens of each class, mean over classes."""
-    z = of.data.z.values
-    change = z[:, record] - z[:, 0]  # (run, Q, M)
-    row = {int(m): i for i, m in enumerate(of.data["query"].values)}
-    pairs, correlations = context_pairs(of.classes), []
-    for n in range(of.classes.n_classes):
-        at = (pairs["seq_class"].values == n) & (pairs["kind"].values == "distinct")
-        if at.sum() < LEAST:
-            continue
-        dz = change[:, row[int(of.classes.query[n])], pairs["token"].values[at]]
-        p = np.round(pairs["p_context"].values[at], 12)
-        correlations.append(rank_correlation(dz, np.broadcast_to(p, dz.shape)))
-    mean = np.nan_to_num(np.mean(correlations, axis=0), nan=0.0)  # what does not move has no order
-    return of.grid(mean)[of.reference]
+def order(runs: Trajectory, record: int) -> np.ndarray:
+    """Spearman(Δz, P) over the distinct tokens of each class, mean over classes; 0 where nothing moves."""
+    correlations = []
+    for n in range(runs.classes.n_classes):
+        own = runs.classes.distinct(n)
+        if len(own) >= LEAST:
+            dz, p = runs.z_change[:, record, n, own], np.round(runs.classes.p_context[n, own], 12)
+            correlations.append(rank_correlation(dz, np.broadcast_to(p, dz.shape)))
+    return runs.at_ratio(np.nan_to_num(np.mean(correlations, axis=0), nan=0.0))
 
 
-def _support(of: Trajectory) -> np.ndarray:
-    return of.grid(effective_support(of.data.attention).values[:, -1].mean(-1))
+def _support(runs: Trajectory) -> np.ndarray:
+    return runs.grid(effective_support(runs.data.attention).values[:, -1].mean(-1))
 
 
-def _c_max(of: Trajectory) -> np.ndarray:
-    return of.grid(top_mass(of.data.attention).values[:, -1].mean(-1))[of.reference]
+def _c_max(runs: Trajectory) -> np.ndarray:
+    return runs.at_ratio(top_mass(runs.data.attention).values[:, -1].mean(-1))
 
 
-def _sink(of: Trajectory) -> np.ndarray:
-    """What a token attends to that is always there and says nothing; 1/(T − 1) before training."""
-    return of.grid(of.data.attention.values[:, -1, :, of.data.attrs["bos"]].mean(-1))[of.reference]
+def _sink(runs: Trajectory) -> np.ndarray:
+    """Attention on a first token that is always the same; 1/(T − 1) before training."""
+    return runs.at_ratio(runs.data.attention.values[:, -1, :, runs.data.attrs["bos"]].mean(-1))
 
 
-def _drift(of: Trajectory) -> np.ndarray:
-    """Share of the whole movement that falls between 10 and 100 t₀; 1 where there was none."""
-    odds = of.grid(log_odds(of.data, of.classes).mean("seq_class").values)[of.reference]
-    late, end = odds[:, of.at(10)], odds[:, of.at(100)]
+def _late_movement(runs: Trajectory) -> np.ndarray:
+    """Share of the movement of the log-odds that comes between 10 and 100 t₀; 1 where there was none."""
+    odds = runs.at_ratio(runs.log_odds)
+    late, end = odds[:, runs.at(10)], odds[:, runs.at(100)]
     with np.errstate(all="ignore"):
         return np.where(end > 0, np.minimum(np.abs(end - late) / np.abs(end), 1.0), 1.0)
 
 
-def _exponent(of: Trajectory) -> np.ndarray:
-    """dS/d ln t over the last decade: frozen in t is not frozen in ln t."""
-    odds = of.grid(log_odds(of.data, of.classes).mean("seq_class").values)[of.reference]
-    first, last = of.at(10), of.at(100)
-    return (odds[:, last] - odds[:, first]) / np.log(of.data.step.values[last] / max(of.data.step.values[first], 1))
+def _late_speed(runs: Trajectory) -> np.ndarray:
+    """dS/d ln t over the last decade."""
+    odds, first, last = runs.at_ratio(runs.log_odds), runs.at(10), runs.at(100)
+    return (odds[:, last] - odds[:, first]) / np.log(runs.data.step.values[last] / max(runs.data.step.values[first], 1))
 
 
-def _snap(of: Trajectory) -> np.ndarray:
-    """t_snap/t₀, pooled over heads by their mean; NaN where attention did not snap."""
-    if not np.isfinite(of.at_reference.data.attention.values).all():
-        return np.full(of.seeds, np.nan)
-    snap = snap_time(of.at_reference.data, of.classes, pool=False, resamples=50)
-    return snap.t_snap.values.reshape(of.seeds, -1).mean(1) / of.t0
+def _t_snap(runs: Trajectory) -> np.ndarray:
+    """t_snap/t₀, mean over heads; NaN where attention did not snap."""
+    runs = runs.at_reference
+    if not np.isfinite(runs.data.attention.values).all():
+        return np.full(runs.seeds, np.nan)
+    snap = snap_time(runs.data, runs.classes, pool=False, resamples=50)
+    return snap.t_snap.values.reshape(runs.seeds, -1).mean(1) / runs.t0
 
 
-def _ratio_effect(of: Trajectory) -> np.ndarray:
+def _ratio_effect(runs: Trajectory) -> np.ndarray:
     """dN_eff/d ln(η_Y/η_Z), least squares over the ratios: above 0, the faster decoder leaves attention denser."""
-    if len(of.ratios) < 2:
-        return np.full(of.seeds, np.nan)
-    x = np.log(of.ratios)
-    return (x - x.mean()) @ _support(of) / ((x - x.mean()) ** 2).sum()
+    if len(runs.ratios) < 2:
+        return np.full(runs.seeds, np.nan)
+    x = np.log(runs.ratios)
+    return (x - x.mean()) @ _support(runs) / ((x - x.mean()) ** 2).sum()
 
 
 OBSERVABLES: tuple[Observable, ...] = (
     Observable(GATE, "logits of distinct less those of equally frequent common tokens", distinct_gap, least=GAP),
-    Observable("distinct_rise", "distinct tokens whose logit rises", lambda of: _share(of, "distinct", True),
+    Observable("distinct_rise", "distinct tokens whose logit rises", lambda runs: _share(runs, "distinct", True),
                least=0.95, scans=True),
-    Observable("common_fall", "common tokens whose logit falls", lambda of: _share(of, "common", False),
+    Observable("common_fall", "common tokens whose logit falls", lambda runs: _share(runs, "common", False),
                least=0.95, scans=True),
     Observable("log_odds_rise", "log-odds of attention on distinct tokens", log_odds_rise),
     Observable("distinct_mass", "attention on distinct tokens at the end", _mass),
-    Observable("scan_order_tenth", "Spearman(Δz, P) at 10% loss", lambda of: order(of, of.tenth), least=0.8,
+    Observable("scan_order_tenth", "Spearman(Δz, P) at 10% loss", lambda runs: order(runs, runs.tenth), least=0.8,
                needs=("distinct", "tenth")),
-    Observable("scan_order_end", "Spearman(Δz, P) at the end", lambda of: order(of, -1), least=0.8),
-    Observable("effective_tokens", "e^entropy of attention at the end", lambda of: _support(of)[of.reference],
+    Observable("scan_order_end", "Spearman(Δz, P) at the end", lambda runs: order(runs, -1), least=0.8),
+    Observable("effective_tokens", "e^entropy of attention at the end", lambda runs: _support(runs)[runs.reference],
                needs=()),
     Observable("c_max", "largest attention at the end", _c_max, needs=()),
     Observable("sink", "attention on the first token (BOS) at the end", _sink, needs=("bos",)),
-    Observable("frozen", "share of the movement from 10 to 100 t₀", _drift, most=0.1, scans=True),
-    Observable("late_speed", "dS/d ln t from 10 to 100 t₀", _exponent),
-    Observable("snap", "t_snap/t₀", _snap, least=0.5, most=2.0, scans=True),
+    Observable("late_movement", "share of the movement from 10 to 100 t₀", _late_movement, most=0.1, scans=True),
+    Observable("late_speed", "dS/d ln t from 10 to 100 t₀", _late_speed),
+    Observable("t_snap", "t_snap/t₀", _t_snap, least=0.5, most=2.0, scans=True),
     Observable("ratio_effect", "d N_eff/d ln(η_Y/η_Z)", _ratio_effect, least=0.0, scans=True),
 )  # fmt: skip
+RENAMED = {"frozen": "late_movement", "snap": "t_snap"}  # names in results of versions up to 0.2

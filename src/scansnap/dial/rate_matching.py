@@ -105,7 +105,7 @@ class RateMeter:
         self.log_alpha = reader.log_alpha(out).detach()
         self.logits = reader.last(out.logits.detach())
         c = reader.attention(self.attention[0]).mean(1)  # (R, K, M)
-        self.f = (c / c.norm(dim=-1, keepdim=True))[:, runs.task.read_class]
+        self.f = (c / c.norm(dim=-1, keepdim=True))[:, runs.task.evaluation_class]
 
     @torch.no_grad()
     def after(self) -> None:
@@ -146,7 +146,7 @@ def match_rates(flags: Flags, task: Task, optimizer: str, settings: StudySetting
 def match_kernel(flags: Flags, task: Task, optimizer: str, settings: StudySettings, steps: int) -> MatchedRates:
     """Rates whose effective ones are η_Y and η_Y/ratio over the first t₀; each ratio is tried until it is near."""
     ratios, seeds = np.array(settings.ratios), np.arange(np.clip(settings.seeds // 2, 2, 4)) + TUNING_SEED
-    wanted = np.stack([np.full(len(ratios), settings.eta_y), settings.eta_y / ratios])  # of Y and of Z
+    targets = np.stack([np.full(len(ratios), settings.eta_y), settings.eta_y / ratios])  # of Y and of Z
     window = max(2, round(settings.t0("sgd", task.n_classes, task.vocab_size)))
 
     def measured(eta: np.ndarray, window: int) -> np.ndarray:
@@ -154,25 +154,26 @@ def match_kernel(flags: Flags, task: Task, optimizer: str, settings: StudySettin
         return np.stack([rates["y"], rates["z"]])
 
     with np.errstate(all="ignore"):
-        first = measured(np.full_like(wanted, _PROBE), 1)
-        guess = np.log(wanted * _PROBE / np.abs(first))  # of Z it may start on either side of 0
+        probe = measured(np.full_like(targets, _PROBE), 1)
+        guess = np.log(targets * _PROBE / np.abs(probe))  # of Z it may start on either side of 0
         searches = [[_Search(guess[table, i]) for i in range(len(ratios))] for table in (0, 1)]
-        eta, effective = np.full_like(wanted, np.nan), np.full_like(wanted, np.nan)
-        near, open_ = np.full(len(ratios), np.inf), np.isfinite(guess).all(0)
+        eta, effective = np.full_like(targets, np.nan), np.full_like(targets, np.nan)
+        distance, unmatched = np.full(len(ratios), np.inf), np.isfinite(guess).all(0)
         for _ in range(_ROUNDS):
-            if not open_.any():
+            if not unmatched.any():
                 break
-            tried = np.exp([[search.x for search in row] for row in searches])[:, open_]
-            rates = measured(tried, window)
-            off = np.nan_to_num(np.log(wanted[:, open_] / rates), nan=-2.0, posinf=-2.0)  # what diverges is too fast
-            for j, i in enumerate(np.flatnonzero(open_)):
-                if (worst := np.abs(off[:, j]).max()) < near[i]:
-                    near[i], eta[:, i], effective[:, i] = worst, tried[:, j], rates[:, j]
+            trial = np.exp([[search.x for search in row] for row in searches])[:, unmatched]
+            rates = measured(trial, window)
+            # rates at which runs diverge are too high
+            off = np.nan_to_num(np.log(targets[:, unmatched] / rates), nan=-2.0, posinf=-2.0)
+            for j, i in enumerate(np.flatnonzero(unmatched)):
+                if (worst := np.abs(off[:, j]).max()) < distance[i]:
+                    distance[i], eta[:, i], effective[:, i] = worst, trial[:, j], rates[:, j]
                 for table in (0, 1):
                     searches[table][i].update(off[table, j])
-            open_ = open_ & (near > _NEAR)
-        plateau = (first[1] / _PROBE) / (effective[1] / eta[1])
-    met = near <= np.log1p(MOST_OFF)
+            unmatched = unmatched & (distance > _NEAR)
+        plateau = (probe[1] / _PROBE) / (effective[1] / eta[1])
+    met = distance <= np.log1p(MOST_OFF)
     eta *= 1 - InPlaceOptimizer.of(optimizer).momentum  # which acts as both rates over 1 − μ, though not at once
     never = np.full(len(ratios), np.nan)
     return MatchedRates("kernel", dict(zip("yz", eta, strict=True)), dict(zip("yz", effective, strict=True)),
@@ -180,26 +181,26 @@ def match_kernel(flags: Flags, task: Task, optimizer: str, settings: StudySettin
 
 
 class _Search:
-    """The search for ln η of one table: between the last value that was too slow and the last that was too fast."""
+    """Root search for ln η of one table, bracketed by the last value that was too low and the last too high."""
 
     def __init__(self, x: float) -> None:
         self.x = x
-        self.slow: tuple[float, float] | None = None  # ln η, and the logarithm of the wanted over the measured rate
-        self.fast: tuple[float, float] | None = None
+        self.low: tuple[float, float] | None = None  # ln η, and the logarithm of the target over the measured rate
+        self.high: tuple[float, float] | None = None
 
     def update(self, off: float) -> None:
-        """The next x, from the result at this one; the other table moves too, so that an old side may be wrong."""
+        """The next x from the result at this one. The other table's rate changes too, so a bracket may be outdated."""
         if off > 0:
-            self.slow = (self.x, off)
+            self.low = (self.x, off)
         else:
-            self.fast = (self.x, off)
-        if self.slow is not None and self.fast is not None and self.fast[0] - self.slow[0] < abs(off) / _STEEPEST:
-            self.slow, self.fast = (self.slow, None) if off > 0 else (None, self.fast)
-        if self.slow is None or self.fast is None:
+            self.high = (self.x, off)
+        if self.low is not None and self.high is not None and self.high[0] - self.low[0] < abs(off) / _STEEPEST:
+            self.low, self.high = (self.low, None) if off > 0 else (None, self.high)
+        if self.low is None or self.high is None:
             self.x += float(np.clip(off, -1.5, 1.5))
         else:
-            share = np.clip(self.slow[1] / (self.slow[1] - self.fast[1]), 0.15, 0.85)
-            self.x = float(self.slow[0] + share * (self.fast[0] - self.slow[0]))
+            share = np.clip(self.low[1] / (self.low[1] - self.high[1]), 0.15, 0.85)
+            self.x = float(self.low[0] + share * (self.high[0] - self.low[0]))
 
 
 def measure_rates(
@@ -267,9 +268,9 @@ def _crossings(
     runs = CellRuns(flags, task, optimizer, np.full(rates.size, TUNING_SEED), each, steps)
     measured, losses = np.arange(until // 2, until + 1), [runs.losses()]
     runs.advance(until, lambda _, runs: losses.append(runs.losses()), frozenset(measured[:-1].tolist()))
-    first, *late = torch.stack([*losses, runs.losses()]).double().cpu().numpy()
+    initial, *late = torch.stack([*losses, runs.losses()]).double().cpu().numpy()
     curve = np.array(late)
-    low = curve <= TENTH * task.leeway * first
+    low = curve <= TENTH * task.leeway * initial
     when = np.where(low.any(0), measured[low.argmax(0)], np.inf)
     lowest = np.nan_to_num(curve, nan=np.inf).min(0)
     return when.reshape(rates.shape), lowest.reshape(rates.shape)

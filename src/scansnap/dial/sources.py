@@ -1,17 +1,16 @@
 """The data of a cell, by name: ``syn-medium``, ``zipf``, ``textbook``, ``text`` or ``text:CORPUS``.
 
-``+bos`` at the end puts a first token that is always the same before every sequence. The name says all, so it stands in
-files, and a cell can be reproduced from it in any process.
+``+bos`` at the end prepends a constant token to every sequence. The name determines the data.
 
-Text: classes are pairs (query word, next word) counted in a corpus. P(l|n) counts the T − 1 words before the pair. A
-model is trained on windows of the text that end with such a pair; where every position is asked, on the words after all
-of them. No word occurs in one class only. Among the classes of a query a word is
+Text: classes are pairs (query word, next word) counted in a corpus. P(l|n) counts the T − 1 words before the pair.
+Models are trained on windows of the text that end with such a pair. No word occurs in one class only. Among the classes
+of a query a word is
 
     distinct to n   if P(l|n) is at least ``TWICE`` as large as in each other class
     common          if it is distinct to none
 
-and neither where it was counted fewer than ``LEAST`` times in the contexts of the query. A word that is distinct to
-another class of the query belongs to that class, and not to the support of n that the observables see.
+and neither if it occurs fewer than ``LEAST`` times in the contexts of the query. A word that is distinct to another
+class of the query is not in the support of n.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class DataSource:
             raise InputError("corpus", self.corpus, f"left out with the data {self.kind}: it is for text")
         if self.kind == "text":
             try:
-                find_corpus(self.corpus)  # what is missing is refused before anything is made
+                find_corpus(self.corpus)  # a missing corpus is refused before any work
             except InputError as error:
                 raise error.with_field("corpus") from None
 
@@ -76,7 +75,7 @@ class DataSource:
 
     @property
     def content(self) -> str:
-        """Changes with the text that is read; "" where the name decides the data."""
+        """Fingerprint of the text; empty if the name determines the data."""
         return find_corpus(self.corpus).fingerprint() if self.kind == "text" else ""
 
     def changes(self, flags: Flags) -> Flags:
@@ -85,7 +84,7 @@ class DataSource:
 
 
 def parse_source(data: str) -> DataSource:
-    """The source that a name means."""
+    """The source of a name."""
     if not isinstance(data, str):
         raise InputError("data", data, "one of " + ", ".join(KINDS))
     plain = data.removesuffix(BOS)
@@ -131,12 +130,12 @@ def _count_classes(corpus: str | None, content: str, context: int, shared: bool)
 
 
 def places(stream: IntArray, query: int, after: int, context: int) -> IntArray:
-    """Where the query stands with its next word behind it and T − 1 words before it."""
+    """Positions of the query that are followed by the next word and have T − 1 words before them."""
     return context - 1 + np.flatnonzero((stream[context - 1 : -1] == query) & (stream[context:] == after))
 
 
 class CountedClasses(SequenceClasses):
-    """Classes whose distinct and common tokens are a matter of counts, among the classes of a query."""
+    """Classes whose distinct and common tokens are decided by counts, among the classes of a query."""
 
     def __init__(self, *args: Any, counts: FloatArray, **options: Any) -> None:
         super().__init__(*args, **options)

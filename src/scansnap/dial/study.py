@@ -32,7 +32,7 @@ FILES = ("dial.md", "dial.csv", "dial.json", "dial.png", "dial.pdf")  # the last
 MARKS = {"holds": "✓", "fails": "✗", "undecided": "?", "measured": "", "no rates": "∅", "diverged": "!",
          "rates not matched": "≠", "not applicable": "n/a"}  # fmt: skip
 REASONS = {
-    "no rates": "where no rates train the model as asked",
+    "no rates": "where no rates train the model",
     "diverged": "where a run became non-finite or ended above its start",
     "rates not matched": f"where effective rates, or the step of 10% loss, stayed off by more than {MOST_OFF:.0%}",
 }
@@ -190,9 +190,9 @@ def run_dial(
         Effective η_Y/η_Z. Nominal rates cannot be given.
     data
         syn-medium, zipf (p_n ∝ 1/n), textbook (one query, one common token), text, or text:CORPUS; ``+bos`` at the
-        end puts a first token that is always the same before every sequence.
+        end prepends a constant token to every sequence.
     out
-        A folder: finished cells in it are used, and new ones are written one by one.
+        A folder: finished cells in it are reused, and each new cell is written at once.
     overwrite
         Compute all cells again.
     device
@@ -228,7 +228,7 @@ def run_dial(
     costs = {same_runs(cell): cost(cell, settings) for cell in cells}
 
     def report() -> None:
-        """In hundredths of the work: cells differ by a factor of hundreds, and the longest come first."""
+        """In hundredths of the work, as the costs of cells differ by a factor of hundreds."""
         if progress is not None:
             done = {same_runs(cell) for cell in results}
             progress(round(100 * sum(costs[runs] for runs in done) / sum(costs.values())), 100)
@@ -286,7 +286,7 @@ def same_runs(cell: Cell) -> tuple[Any, ...]:
 
 
 def _finished(folder: Path, cells: list[Cell], settings: StudySettings) -> dict[Cell, Result]:
-    """Results in the folder; refused if other versions computed them and they do not make up the whole table."""
+    """Results in the folder; those of other versions are refused unless they make up the whole table."""
     pieces = {}
     for cell in cells:
         piece = _cache(folder, cell, settings).get(cell.name)
@@ -302,13 +302,13 @@ def _finished(folder: Path, cells: list[Cell], settings: StudySettings) -> dict[
 
 
 def _renamed(result: Result, cell: Cell) -> Result:
-    """The runs of another cell under this one's name; they took no time of their own."""
+    """The result of a cell with the same runs under this cell's name; it took no time of its own."""
     names = {"component": cell.component, "mode": cell.mode, "optimizer": cell.optimizer}
     return result | names | {"seconds": 0.0, "cpu_seconds": 0.0}
 
 
 def _cache(folder: Path, cell: Cell, settings: StudySettings) -> WorkCache:
-    """Identified by what decides a cell's numbers; a damaged one is computed again."""
+    """The cache of a cell, by all that determines its numbers; a damaged cell is computed again."""
     key = {"cell": asdict(cell), "flags": asdict(cell.flags), "settings": asdict(settings),
            "text": parse_source(cell.data).content}  # fmt: skip
     return WorkCache(folder, json.dumps(key, sort_keys=True), decisive_versions(), damaged="missing", field="out")

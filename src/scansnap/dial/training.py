@@ -13,7 +13,7 @@ from torch import Tensor
 from scansnap.dial.components import Flags
 from scansnap.dial.data import AttentionBatch, Task
 from scansnap.dial.model import Output, Parameters, forward, loss, start, table_of, trained
-from scansnap.dynamics.optimizers import InPlaceOptimizer
+from scansnap.dynamics.optimizers import InPlaceOptimizer, along
 
 AHEAD = {"cpu": 64, "cuda": 128}  # steps whose data are drawn at once
 EAGER = 3  # steps before a graph is recorded, in which libraries initialise
@@ -21,7 +21,7 @@ Measure = Callable[[int, "CellRuns"], None]
 
 
 class CellRuns:
-    """The runs of one cell under mode. ``eta`` are the nominal rates of the two groups of parameters, (R,) each."""
+    """The runs of a cell. ``eta`` are the nominal rates of the two groups of parameters, (R,) each."""
 
     def __init__(
         self, flags: Flags, task: Task, optimizer: str, seeds: np.ndarray, eta: dict[str, Tensor], decay_steps: int
@@ -136,12 +136,12 @@ class Descent:
             self.parts = [_Part(optimizer, self.all, _spread(tables, eta), _spread(tables, decay))]
         else:
             matrices = {name: t if t.ndim > 2 else t[:, None] for name, t in self.tables.items()}
-            self.parts = [_Part(optimizer, t, _along(eta[name], t), _along(decay[name], t))
+            self.parts = [_Part(optimizer, t, along(eta[name], t), along(decay[name], t))
                           for name, t in matrices.items()]  # fmt: skip
 
     @property
     def moments(self) -> list[Tensor]:
-        """Everything that the optimiser remembers."""
+        """The optimiser's buffers."""
         return [moment for part in self.parts for moment in part.moments.values()]
 
     @torch.no_grad()
@@ -155,7 +155,7 @@ class Descent:
 
 
 class _Part:
-    """What is updated as a whole: the vector of all tables, or a table where its rule looks at matrices."""
+    """A tensor that is updated as a whole: the vector of all tables, or one table where the rule is not entrywise."""
 
     def __init__(self, optimizer: str, table: Tensor, eta: Tensor, decay: Tensor) -> None:
         self.table, self.eta = table, eta
@@ -171,10 +171,6 @@ def _spread(tables: dict[str, Tensor], per_run: dict[str, Tensor]) -> Tensor:
     return torch.cat([per_run[name].repeat_interleave(t[0].numel()) for name, t in tables.items()])
 
 
-def _along(per_run: Tensor, table: Tensor) -> Tensor:
-    return per_run.reshape(-1, *[1] * (table.ndim - 1))
-
-
 @dataclass(frozen=True)
 class Reading:
     """A model read on its task's reading batch; heads as the second dimension."""
@@ -185,25 +181,25 @@ class Reading:
 
 
 class Reader:
-    """Reads models on the reading batch of a task; its tables are on the device once."""
+    """Measures models on the evaluation batch of a task."""
 
     def __init__(self, task: Task) -> None:
-        self.task, self.batch = task, task.reading
-        of = task.read_class.cpu().numpy()
-        queries, row = np.unique(task.classes.query[of], return_inverse=True)
+        self.task, self.batch = task, task.evaluation
+        classes = task.evaluation_class.cpu().numpy()
+        queries, row = np.unique(task.classes.query[classes], return_inverse=True)
         self.n_queries, self.row = len(queries), torch.as_tensor(row, device=task.device)
-        p = task.classes.p_class[of] * task.n_classes / len(of)
-        self.p = torch.tensor(p, dtype=task.dtype, device=task.device)  # of sequences, (K·turns,)
-        self.following = task.next_distribution[task.read_class]
+        p = task.classes.p_class[classes] * task.n_classes / len(classes)
+        self.p = torch.tensor(p, dtype=task.dtype, device=task.device)  # of sequences, (K·copies,)
+        self.following = task.next_distribution[task.evaluation_class]
         self.visible = self.batch.bias > -torch.inf  # (1, B, Q, S)
         self.times = self.by_query(self.by_token(self.visible[:, None].to(task.dtype))).clamp_min(1)
 
     def log_alpha(self, out: Output) -> Tensor:
-        """(R, K·turns, M) of the query at the end of every sequence."""
+        """(R, K·copies, M) of the query at the end of every sequence."""
         return torch.log_softmax(self.last(out.logits), dim=-1)
 
     def last(self, logits: Tensor) -> Tensor:
-        """(R, K·turns, M) from logits of all queries."""
+        """(R, K·copies, M) from logits of all queries."""
         return logits[:, 0] if not self.task.flags.sequences else logits[:, :, -1]
 
     def loss(self, out: Output) -> Tensor:
@@ -211,23 +207,23 @@ class Reader:
         return -((self.following * self.log_alpha(out)).sum(-1) * self.p).sum(-1)
 
     def attention(self, attention: Tensor) -> Tensor:
-        """(R, H, K, M): attention of each class's query on tokens, summed over positions and averaged over turns."""
+        """(R, H, K, M): attention of each class's query on tokens, summed over positions and averaged over copies."""
         on_tokens = self.by_token(attention)
         r, h, rows, m = on_tokens.shape
         c = on_tokens.reshape(r, h, self.task.n_classes, rows // self.task.n_classes, m).mean(3)
         return c / c.sum(-1, keepdim=True)
 
     def z(self, scores: Tensor) -> Tensor:
-        """(R, H, Q, M): logits of (query token, key token), averaged over places; 0 where they never meet."""
+        """(R, H, Q, M): logits of (query token, key token), averaged over positions; 0 where no position has both."""
         return self.by_query(self.by_token(torch.where(self.visible[:, None], scores, 0.0))) / self.times
 
     def by_query(self, values: Tensor) -> Tensor:
-        """(R, H, K·turns, M) added up over the rows of a query token, as (R, H, Q, M)."""
+        """(R, H, K·copies, M) added up over the rows of a query token, as (R, H, Q, M)."""
         out = torch.zeros(*values.shape[:2], self.n_queries, values.shape[-1], dtype=values.dtype, device=values.device)
         return out.index_add_(2, self.row, values)
 
     def by_token(self, values: Tensor) -> Tensor:
-        """Values of keys (R, H, B, Q, S) of the last query of each row, added up by token: (R, H, K·turns, M)."""
+        """Values of keys (R, H, B, Q, S) of the last query of each row, added up by token: (R, H, K·copies, M)."""
         if not self.task.flags.sequences:
             return values[:, :, 0]  # the keys are the tokens
         last = values[:, :, :, -1]  # (R, H, B, S)

@@ -7,9 +7,8 @@ cell that is a comparison: one test for each threshold, so two for an interval. 
     fails      where it is significantly outside one of them, and where a seed has no finite number (it never snapped)
     undecided  otherwise
 
-after Holm's correction: of a table whose true values all lie at their thresholds some entry is called "holds" or
-"fails" with probability of at most 5%, however many entries there are. Where all seeds agree there is no spread for a t
-test, and a sign test takes its place, which asks for more seeds: 16 in a table of 1,000 tests.
+after Holm's correction: if all true values lay at their thresholds, some entry would hold or fail with probability of
+at most 5%. Where all seeds are equal a sign test replaces the t test; it needs 16 seeds in a table of 1,000 tests.
 
 An observable of scanning (``Observable.scans``) has no meaning where attention does not go to distinct tokens. It fails
 where ``distinct_gap`` fails, is at best undecided where that is undecided, and has no number in either case.
@@ -23,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from scansnap.dial.observables import GATE, OBSERVABLES, UNJUDGED, t_interval
+from scansnap.dial.observables import GATE, OBSERVABLES, RENAMED, UNJUDGED, t_interval
 from scansnap.measure.comparison import Verdict, compare
 
 Result = dict[str, Any]
@@ -33,6 +32,8 @@ _NO_NUMBER = {"value": math.nan, "low": math.nan, "high": math.nan}
 
 def judge(cells: Sequence[Result]) -> tuple[Result, ...]:
     """The cells with verdicts from their values by seed alone; earlier verdicts play no part."""
+    cells = [cell | {"observables": [row | {"observable": RENAMED.get(row["observable"], row["observable"])}
+                                     for row in cell["observables"]]} for cell in cells]  # fmt: skip
     family: dict[tuple[int, str], list[np.ndarray]] = {}
     for i, cell in enumerate(cells):
         for row in cell["observables"]:

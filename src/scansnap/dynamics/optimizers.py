@@ -135,7 +135,7 @@ class Optimizer:
         multiplicity: Tensor | None = None,  # (columns,)
     ) -> tuple[Tensor, Moments]:
         """A table and moments one update later; ``step`` counts from 0. The arguments stay as they are."""
-        eta, momentum, weight_decay = (_along(x, table) for x in (eta, momentum, weight_decay))
+        eta, momentum, weight_decay = (along(x, table) for x in (eta, momentum, weight_decay))
         if self.clip is not None:
             d = d * _clip_factor(d, self.clip, multiplicity)
         if self.rule.decoupled:
@@ -306,8 +306,9 @@ def orthogonalize(matrix: Tensor, multiplicity: Tensor | None = None) -> Tensor:
 def _clip_factor(d: Tensor, clip: float, multiplicity: Tensor | None) -> Tensor:
     squared = d * d if multiplicity is None else d * d * multiplicity
     norm = squared.flatten(1).sum(1).sqrt()
-    return _along((clip / norm.clamp_min(clip)), d)
+    return along((clip / norm.clamp_min(clip)), d)
 
 
-def _along(per_run: Tensor, table: Tensor) -> Tensor:
+def along(per_run: Tensor, table: Tensor) -> Tensor:
+    """One number per run with the dimensions of the table, whose first is the run."""
     return per_run.reshape(-1, *[1] * (table.ndim - 1))

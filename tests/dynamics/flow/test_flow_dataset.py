@@ -148,7 +148,7 @@ def test_what_stopped_it_is_kept_in_files(tmp_path: Path) -> None:
 
 
 def test_the_page_about_the_flow_runs() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "flow.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "flow.md").read_text(encoding="utf-8")
     names: dict = {}
     for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
         exec(block, names)

@@ -32,7 +32,7 @@ def test_each_statement_is_counted_over_cells() -> None:
 
 
 def test_a_control_in_which_something_holds_disagrees() -> None:
-    empty, full = (dial.findings(table(("control", "snap", verdict)))[-1] for verdict in ("fails", "holds"))
+    empty, full = (dial.findings(table(("control", "t_snap", verdict)))[-1] for verdict in ("fails", "holds"))
     assert (empty.verdict, full.verdict) == ("agrees", "disagrees")
 
 

@@ -39,7 +39,8 @@ SIGNS = {"holds": "✓", "fails": "✗", "undecided": "?", NO_COMPARISON: "!", "
 NOT_HELD = ("fails", *UNFIT, "not applicable")
 STRIPS = {"single": "single", "cumulative": "all components up to it", "leave_one_out": "full model without it"}
 SHORT = {"distinct_gap": "distinct gain", "distinct_rise": "distinct rise", "common_fall": "common fall",
-         "scan_order_tenth": "order, 10% loss", "scan_order_end": "order, end", "frozen": "frozen", "snap": "snap time",
+         "scan_order_tenth": "order, 10% loss", "scan_order_end": "order, end", "late_movement": "late movement",
+         "t_snap": "snap time",
          "ratio_effect": "ratio effect"}  # fmt: skip
 CURVES = {"yz": "YZ", "norm:none": "no norm", "every-position": "every position", "residual": "residual",
           "separate": "W_Q W_K", "mlp:gelu": "MLP"}  # fmt: skip
