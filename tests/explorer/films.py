@@ -127,6 +127,14 @@ class Film:
         return np.asarray(self.at("attention", step)[n, self.classes.distinct(n)])
 
 
+def hold(text, facts):
+    """Each fact is true, or a string that the text has; a text without a fact is not tested."""
+    facts = list(facts)
+    wrong = {i: fact for i, fact in enumerate(facts) if not (fact in text if isinstance(fact, str) else bool(fact))}
+    assert facts, text
+    assert wrong == {}, text
+
+
 def schedule(steps):
     """Every step to 50, then every 2%, and the last."""
     out, at = list(range(min(50, steps) + 1)), 50

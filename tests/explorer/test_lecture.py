@@ -3,13 +3,13 @@
 import json
 import re
 import tomllib
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
 import pytest
-from films import Film
+from films import Film, hold
 
 from refusals import refused
 from scansnap.checks import InputError
@@ -102,36 +102,42 @@ def test_the_example_of_the_guide_is_a_deck_and_the_guide_names_every_key():
 # --- what the shipped decks say --------------------------------------------------------------------------------------
 
 
-class Seen(Film):
+class BeatFilm(Film):
     """What a beat shows."""
 
-    @cache  # noqa: B019  # a handful of them, as long as the module
+    @cached_property
     def claims(self):
         assert not self.marks
         with patch.object(verdicts, "_POINTS", 1000):  # curves are whole here
             return {claim.name: verdicts.claim_as_json(claim) for claim in verdicts.judge(self.reading)}
 
-    @property
-    def setup(self):
-        return self.reading.setup
+    def statuses(self, *names):
+        return [self.claims[name]["status"] for name in names]
+
+    def meets_assumptions(self, *names):
+        return all(a["met"] for name in names for a in self.claims[name]["assumptions"])
+
+    def shares(self, step):
+        """Of the first class's words."""
+        return {self.classes.words[token]: c for token, c in self.attention(step, 0).items()}
+
+    def ranks(self, step, sign=1):
+        """Of both queries, whether the logits of the distinct tokens have the order of frequency."""
+        z = [[sign * self.z(step, q)[t + 10 * q] for t in range(10, 20)] for q in range(2)]
+        return (np.diff(z) > 0).all(1).tolist()
+
+    def falls(self, first, last):
+        return f"from {self.entropy(first):.2f} {{}} {self.entropy(last):.2f}"
 
 
-@cache
-def seen(name, number, against=False):
-    beat = made(name)["beat"][number - 1]
-    setup, marks = (beat["against"], []) if against else (beat["setup"], beat["marks"])
-    return computed(json.dumps([setup, marks]))
+def film(name, number, against=False):
+    beat = lecture.load_deck(name)["beat"][number - 1]
+    return computed(json.dumps([beat["against"], []] if against else [beat["setup"], beat["marks"]]))
 
 
 @cache
 def computed(run):
-    setup, marks = json.loads(run)
-    return Seen(setup, marks, extra=(5, 20, 100, 300, 330, 1000))
-
-
-@cache
-def made(name):
-    return lecture.load_deck(name)
+    return BeatFilm(*json.loads(run), extra=(5, 20, 100, 300, 330, 1000))
 
 
 def percent(share):
@@ -142,233 +148,132 @@ def winner(values):
     return max(values, key=lambda token: values[token])
 
 
-def rising_with_frequency(z, tokens):
-    return bool((np.diff([z[t] for t in tokens]) > 0).all())
-
-
-def all_assumptions_met(claims, *names):
-    return all(a["met"] for name in names for a in claims[name]["assumptions"])
-
-
-def paper_1(says, run):
-    classes = run.classes
-    number = {word: token for token, word in enumerate(classes.words)}
-    assert [classes.words[t] for t in (classes.query[0], classes.next_token[0])] == ["drinks", "milk"]
-    kitten, the, before, after = number["kitten"], number["the"], run.attention(0, 0), run.attention(100, 0)
-    assert winner(after) == kitten
-    assert re.findall(r"\d+%", says) == [percent(before[kitten]), percent(after[kitten])]
-    assert before[the] > before[kitten]
-    assert the in classes.common
-
-
-def paper_2(says, run):
-    assert percent(run.common(0)) in says
-    for k in range(2):
-        assert len(run.classes.support(k)[0]) == 20
-        assert len(run.classes.distinct(k)) == len(run.classes.common) == 10
-        np.testing.assert_allclose(list(run.attention(0, k).values()), run.classes.support(k)[1], rtol=1e-5)
-
-
-def paper_3(says, run):
-    assert (run.rows["z"] == 0).all()
-    assert f"{run.at('loss', 0):.1f}" in says
-    assert run.at("loss", 100) < 0.001
-
-
-def paper_4(says, run):
-    after, before = run.attention(100, 0), run.attention(0, 0)
-    assert winner(after) == 19
-    assert 19 in run.classes.distinct(0)
-    assert percent(before[19]) in says
-    assert percent(after[19]) in says
-    for token in run.classes.common:
-        assert before[token] == pytest.approx(before[19], rel=1e-5)
-        assert after[token] < before[token]
-
-
-def paper_5(says, run):
-    assert percent(run.common(0)) in says
-    assert percent(run.common(20)) in says
-
-
-def paper_6(says, run):
-    assert all(rising_with_frequency(run.z(100, q), range(10 + 10 * q, 20 + 10 * q)) for q in range(2))
-    assert f"from {run.entropy(0):.2f} to {run.entropy(100):.2f}" in says
-
-
-def paper_7(says, run):
-    later = [run.entropy(int(s)) for s in run.steps if s >= 100]
-    assert np.ptp(later) < 0.1 * abs(run.entropy(100) - run.entropy(0))
-
-
-def paper_8(says, run):
-    assert run.marks == [{"step": 500, "eta_y": 1.0, "eta_z": 3.0}]
-    since = run.rows["z"][run.steps >= 500]
-    assert abs(since - since[0]).max() < 0.1
-
-
-def paper_9(says, run):
-    other = seen("paper", 9, against=True)
-    assert run.eta[0] == 10 * other.eta[0]
-    assert f"{run.entropy(1000):.2f} instead of {other.entropy(1000):.2f}" in says
-    assert run.at("loss", 5) < other.at("loss", 5)
-
-
-def paper_10(says, run):
-    other = seen("paper", 10, against=True)
-    assert re.findall(r"\d+%", says) == [percent(run.common(1000)), percent(other.common(1000))]
-
-
-def paper_11(says, run):
-    assert (len(run.classes.queries), run.classes.n_classes) == (3, 6)
-    assert np.ptp(run.at("z", 0)) > 0
-    for k in range(6):
-        assert winner(run.attention(2000, k)) in run.classes.distinct(k)
-
-
-def paper_12(says, run):
-    claims = run.claims()
-    assert all_assumptions_met(claims, "theorem-1-beta", "theorem-2a", "theorem-3-monotone", "theorem-4-growth")
-    moved = abs(run.rows["attention"] - run.rows["attention"][0]).max()
-    assert moved < 0.002
-    in_figure_4 = seen("paper", 2).rows["attention"]
-    assert 50 < abs(in_figure_4 - in_figure_4[0]).max() / moved < 200, "a hundred times"
-
-
-def holds_1(says, run):
-    claims = run.claims()
-    assert [claims[name]["status"] for name in ("theorem-2a", "theorem-2b")] == ["holds", "holds"]
-    assert all_assumptions_met(claims, "theorem-2a", "theorem-2b")
-    z = run.z(3000)
-    assert [t for t, v in z.items() if v < 0] == run.classes.common.tolist()
-    assert sum(v > 0 for v in z.values()) == 10
-
-
-def holds_2(says, run):
-    assert run.claims()["conservation-z"]["status"] == "holds"
-    np.testing.assert_allclose(run.rows["z"].sum(-1), 0, atol=1e-4)
-
-
-def holds_3(says, run):
-    before, after = run.attention(0, 0), run.attention(1000, 0)
-    common = run.classes.common.tolist()
-    assert winner(after) in common
-    assert percent(sum(before[t] for t in common)) in says
-    assert percent(sum(after[t] for t in common)) in says
-    assert sum(after[t] > 1.5 * before[t] for t in common) == sum(after[t] > before[t] for t in common) == 3
-
-
-def holds_4(says, run):
-    for q in range(2):
-        z = run.z(1000, q)
-        distinct = range(10 + 10 * q, 20 + 10 * q)
-        assert [t for t in distinct if z[t] < 0] == [10 + 10 * q], "the rarest one alone"
-    assert run.setup["context"] == 128
-
-
-def holds_5(says, run):
-    claim = run.claims()["theorem-4-growth"]
-    assert claim["status"] == "fails"
-    assert all(a["met"] for a in claim["assumptions"])
-    found = re.search(r" at t = (\d+)", claim["quantity"])
-    assert found
-    assert abs(int(found[1]) - 330) < 10, "which frames a film keeps decides it"
-    assert f"{claim['predicted']:.5f}" in says
-    assert f"{claim['measured']:.4f}" in says
-    assert f"{run.at('growth', 330).mean():.4f}" in says, "as the curve shows it"
-    assert round(claim["measured"] / claim["predicted"]) == 8
-    curve = claim["curve"]
-    hold_line(made("holds")["beat"][4]["theory"][0], curve["x"], curve["predicted"])
-
-
-def holds_6(says, run):
-    instead = run.claims()["theorem-4-growth"]["instead"]
-    assert (instead["name"], instead["status"]) == ("memory", "holds")
-    assert instead["off"] < 0.05
-    four, memory = made("holds")["beat"][5]["theory"]
-    assert (four["holds"], memory["holds"]) == (False, True)
-    assert four == made("holds")["beat"][4]["theory"][0]
-    hold_line(memory, [0, *instead["x"]], [0, *instead["y"]])
-
-
-def hold_line(line, x, y):
-    """What a beat draws of a theory is what the theory gives."""
-    steps, values = np.array(line["points"]).T
-    assert values == pytest.approx(np.interp(steps, x, y), rel=0.02)
-
-
-def holds_7(says, run):
-    assert run.at("growth", 3000).mean() / run.at("growth", 300).mean() == pytest.approx(2, abs=0.2)
-
-
-def holds_8(says, run):
-    other = seen("holds", 8, against=True)
-    assert run.eta == tuple(pytest.approx(10 * rate) for rate in other.eta)
-    assert f"{other.entropy(1000):.2f} at step 1000 after {run.entropy(100):.2f} at step 100" in says
-
-
-def adam_1(says, run):
-    assert all(rising_with_frequency(run.z(500, q), range(10 + 10 * q, 20 + 10 * q)) for q in range(2))
-
-
-def adam_2(says, run):
-    z = run.z(500)
-    assert winner(z) == 10, "the rarest"
-    assert f"{z[10]:.1f}" in says
-    assert z[19] < 0
-    assert rising_with_frequency({t: -v for t, v in z.items()}, range(10, 20))
-
-
-def adam_3(says, run):
-    assert (run.at("z", 1) == 0).all(), "Y is 0 before"
-    np.testing.assert_allclose(np.abs(list(run.z(2).values())), abs(run.z(2)[0]), rtol=1e-3)
-    assert run.classes.query[0] == 30
-
-
-def adam_4(says, run):
-    other = seen("adam", 4, against=True)
-    assert f"from {other.entropy(0):.2f} down to {other.entropy(500):.2f}" in says
-    assert f"up to {run.entropy(500):.2f}" in says
-    assert f"{np.log(10):.2f}" in says
-
-
-def adam_5(says, run):
-    other = seen("adam", 5, against=True)
-    assert re.findall(r"\d+%", says) == [percent(run.common(500)), percent(other.common(500))]
-    assert max(run.common(500), other.common(500)) < run.common(0)
-
-
-def adam_6(says, run):
-    assert winner(run.attention(500, 0)) == 19
-    assert run.common(500) < 0.001
-    z = np.array([run.z(500)[t] for t in range(10, 20)])
-    assert np.ptp(z) < 0.1 * z.mean(), "alike"
-    assert winner(seen("adam", 1).attention(500, 0)) == 19, "as under SGD"
-
-
-def adam_7(says, run):
-    assert run.setup["momentum"] == 0
-    assert all(rising_with_frequency(run.z(1000, q), range(10 + 10 * q, 20 + 10 * q)) for q in range(2))
-    assert run.common(100) > seen("adam", 1).common(100), "later"
-
-
-def adam_8(says, run):
-    claims = [claim for claim in run.claims().values() if claim["reference"].startswith(("Theorem", "Corollary"))]
-    assert len(claims) > 10
-    assert {claim["status"] for claim in claims} == {"not applicable"}
-
-
-@pytest.mark.parametrize("name", lecture.SHIPPED_DECKS)
-def test_every_beat_of_the_shipped_decks_is_checked_on_its_run(name):
-    for number, beat in enumerate(made(name)["beat"], 1):
-        globals()[f"{name}_{number}"](beat["sentence"], seen(name, number))
-
-
-def test_the_shipped_decks_ask_the_audience():
-    asked = [sum(beat["predict"] is not None for beat in made(name)["beat"]) for name in lecture.SHIPPED_DECKS]
-    assert asked == [2, 1, 2]
-    minutes = sum(beat["seconds"] + 45 for beat in made("paper")["beat"]) / 60
-    assert 8 < minutes < 12, "with three quarters of a minute of talk to each beat: ten minutes"
+def line(number, i, x, y):
+    """Whether what a beat of “What holds” draws of a theory is what the theory gives."""
+    steps, values = np.array(lecture.load_deck("holds")["beat"][number - 1]["theory"][i]["points"]).T
+    return values == pytest.approx(np.interp(steps, x, y), rel=0.02)
+
+
+def paper(number, run):
+    """What beat ``number`` says: true statements and written numbers."""
+    c, z, common = run.attention, run.rows["z"], run.classes.common
+    before, after = c(0, 0), c(100, 0)
+    if number == 1:
+        start, end = run.shares(0), run.shares(100)
+        yield from (f"{percent(start['kitten'])} of the attention at the start, {percent(end['kitten'])} after",
+                    winner(end) == "kitten", start["the"] > start["kitten"], run.classes.words.index("the") in common,
+                    [run.classes.words[t[0]] for t in (run.classes.query, run.classes.next_token)]
+                    == ["drinks", "milk"])  # fmt: skip
+    elif number == 2:
+        yield percent(run.common(0))
+        for k in range(2):
+            yield len(run.classes.support(k)[0]) == 20
+            yield len(run.classes.distinct(k)) == len(common) == 10
+            yield list(c(0, k).values()) == pytest.approx(run.classes.support(k)[1], rel=1e-5)
+    elif number == 3:
+        yield from ((z == 0).all(), f"{run.at('loss', 0):.1f}", run.at("loss", 100) < 0.001)
+    elif number == 4:
+        yield from (winner(after) == 19, 19 in run.classes.distinct(0), percent(before[19]), percent(after[19]))
+        yield from (before[t] == pytest.approx(before[19], rel=1e-5) and after[t] < before[t] for t in common)
+    elif number == 5:
+        yield f"from {percent(run.common(0))} to {percent(run.common(20))}"
+    elif number == 6:
+        yield from (run.ranks(100) == [True, True], run.falls(0, 100).format("to"))
+    elif number == 7:
+        later = [run.entropy(int(s)) for s in run.steps if s >= 100]
+        yield np.ptp(later) < 0.1 * abs(run.entropy(100) - run.entropy(0))
+    elif number == 8:
+        since = z[run.steps >= 500]
+        yield from (run.marks == [{"step": 500, "eta_y": 1.0, "eta_z": 3.0}], abs(since - since[0]).max() < 0.1)
+    elif number in (9, 10):
+        slow = film("paper", number, against=True)
+        yield from (run.eta[0] == 10 * slow.eta[0], run.at("loss", 5) < slow.at("loss", 5))
+        yield from [[f"{run.entropy(1000):.2f} instead of {slow.entropy(1000):.2f}"],
+                    [f"keep {percent(run.common(1000))}", f"one {percent(slow.common(1000))}"]][number - 9]  # fmt: skip
+    elif number == 11:
+        yield from ((len(run.classes.queries), run.classes.n_classes) == (3, 6), np.ptp(run.at("z", 0)) > 0)
+        yield from (winner(c(2000, k)) in run.classes.distinct(k) for k in range(6))
+    elif number == 12:
+        moved, usual = (abs(r.rows["attention"] - r.rows["attention"][0]).max() for r in (run, film("paper", 2)))
+        yield from (run.meets_assumptions("theorem-1-beta", "theorem-2a", "theorem-3-monotone", "theorem-4-growth"),
+                    moved < 0.002, 50 < usual / moved < 200)  # fmt: skip
+
+
+def holds(number, run):
+    common, distinct = run.classes.common.tolist(), range(10, 20)
+    if number == 1:
+        names, z = ("theorem-2a", "theorem-2b"), run.z(3000)
+        yield from (run.statuses(*names) == ["holds", "holds"], run.meets_assumptions(*names),
+                    [t for t, v in z.items() if v < 0] == common, sum(v > 0 for v in z.values()) == 10)  # fmt: skip
+    elif number == 2:
+        yield from (run.statuses("conservation-z") == ["holds"], abs(run.rows["z"].sum(-1)).max() < 1e-4)
+    elif number == 3:
+        before, after = run.attention(0, 0), run.attention(1000, 0)
+        yield "from {} to {}".format(*(percent(sum(c[t] for t in common)) for c in (before, after)))
+        yield from (winner(after) in common, sum(after[t] > before[t] for t in common) == 3,
+                    sum(after[t] > 1.5 * before[t] for t in common) == 3)  # fmt: skip
+    elif number == 4:
+        yield run.reading.setup["context"] == 128
+        yield from ([t for t in distinct if run.z(1000, q)[t + 10 * q] < 0] == [10] for q in range(2))
+    elif number == 5:
+        claim = run.claims["theorem-4-growth"]
+        yield from (claim["status"] == "fails", run.meets_assumptions("theorem-4-growth"),
+                    abs(int(claim["quantity"].split(" at t = ")[1].split()[0].strip(",.:;")) - 330) < 10,
+                    f"{claim['predicted']:.5f}", f"{claim['measured']:.4f}", f"{run.at('growth', 330).mean():.4f}",
+                    round(claim["measured"] / claim["predicted"]) == 8,
+                    line(5, 0, claim["curve"]["x"], claim["curve"]["predicted"]))  # fmt: skip
+    elif number == 6:
+        instead = run.claims["theorem-4-growth"]["instead"]
+        four, memory = lecture.load_deck("holds")["beat"][5]["theory"]
+        yield from ((instead["name"], instead["status"]) == ("memory", "holds"), instead["off"] < 0.05,
+                    (four["holds"], memory["holds"]) == (False, True),
+                    four == lecture.load_deck("holds")["beat"][4]["theory"][0],
+                    line(6, 1, [0, *instead["x"]], [0, *instead["y"]]))  # fmt: skip
+    elif number == 7:
+        yield run.at("growth", 3000).mean() / run.at("growth", 300).mean() == pytest.approx(2, abs=0.2)
+    elif number == 8:
+        slow = film("holds", 8, against=True)
+        yield run.eta == tuple(pytest.approx(10 * rate) for rate in slow.eta)
+        yield f"{slow.entropy(1000):.2f} at step 1000 after {run.entropy(100):.2f} at step 100"
+
+
+def adam(number, run):
+    distinct, sgd = range(10, 20), film("adam", 1)
+    if number == 1:
+        yield run.ranks(500) == [True, True]
+    elif number == 2:
+        z = run.z(500)
+        yield from (winner(z) == 10, f"{z[10]:.1f}", z[19] < 0, run.ranks(500, sign=-1)[0])
+    elif number == 3:
+        moves = np.abs(list(run.z(2).values()))
+        yield from ((run.at("z", 1) == 0).all(), moves == pytest.approx(moves[0], rel=1e-3))
+        yield run.classes.query[0] == 30
+    elif number in (4, 5):
+        yield film("adam", number, against=True).rows["entropy"].tolist() == sgd.rows["entropy"].tolist()
+        yield from [[sgd.falls(0, 500).format("down to"), f"up to {run.entropy(500):.2f}", f"{np.log(10):.2f}"],
+                    [f"{percent(run.common(500))} under Adam and {percent(sgd.common(500))} under SGD",
+                     max(run.common(500), sgd.common(500)) < run.common(0)]][number - 4]  # fmt: skip
+    elif number == 6:
+        z = np.array([run.z(500)[t] for t in distinct])
+        yield from (winner(run.attention(500, 0)) == winner(sgd.attention(500, 0)) == 19, run.common(500) < 0.001,
+                    np.ptp(z) < 0.1 * z.mean())  # fmt: skip
+    elif number == 7:
+        yield from (
+            run.reading.setup["momentum"] == 0,
+            run.ranks(1000) == [True, True],
+            run.common(100) > sgd.common(100),
+        )
+    elif number == 8:
+        of_theorems = [c for c in run.claims.values() if c["reference"].startswith(("Theorem", "Corollary"))]
+        yield from (len(of_theorems) > 10, {claim["status"] for claim in of_theorems} == {"not applicable"})
+
+
+@pytest.mark.parametrize("facts", [paper, holds, adam], ids=lambda facts: facts.__name__)
+def test_every_beat_of_the_shipped_decks_is_checked_on_its_run(facts):
+    beats = lecture.load_deck(facts.__name__)["beat"]
+    for number, beat in enumerate(beats, 1):
+        hold(beat["sentence"], facts(number, film(facts.__name__, number)))
+    assert sum(beat["predict"] is not None for beat in beats) == {"paper": 2, "holds": 1, "adam": 2}[facts.__name__]
 
 
 # --- the file --------------------------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ CLOSE = 0.1  # of the measured deviation: predicted is the same
 LOST = 10.0  # a control leaves this many times more unexplained, "≫" being a factor of ten throughout
 FOURTH = 4  # place of its headline
 UNTIL = 10  # in t₀: the end of all claims
+MARGIN = 1.3  # room around what is drawn at the edge
 
 
 def compute(effort: Effort, progress: Progress | None = None) -> Computed:
@@ -150,6 +151,7 @@ def draw(computed: Computed) -> Figure:
                     text += f"\n{WRONG:g} times too strong {of['wrong']['met']:.2g}"
                 ax.text(0.04, 0.96, text.replace("-", "−"), transform=ax.transAxes, va="top", fontsize=8)
                 ax.set_xlabel(f"deviation predicted by {ROWS[by]}")
+                ax.tick_params(labelbottom=True)  # which a shared axis hides, though its label stays
             axes[0].set_ylabel("deviation measured on the flow")
             axes[-1].legend(loc="lower right", fontsize=7, reverse=True)
         grid[0, -1].set_gid(HEADLINE)
@@ -173,5 +175,6 @@ def _scatter(ax: Any, rows: pd.DataFrame, by: str) -> None:
     for part, which, style in groups:
         at = part[which].clip(low, high)
         ax.plot(at, part.measured, **{"linestyle": "none", "marker": "o", "markersize": 3.2, **style})
-    ax.plot([low, high], [low, high], color="black", linewidth=0.9, zorder=0)
-    ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
+    limits = low / MARGIN, high * MARGIN
+    ax.plot(limits, limits, color="black", linewidth=0.9, zorder=0)
+    ax.set(xscale="log", yscale="log", xlim=limits, ylim=limits)

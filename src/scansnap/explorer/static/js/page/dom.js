@@ -35,7 +35,7 @@ export function h(tag, props = {}, ...children) {
  */
 export function maths(text) {
   const out = document.createDocumentFragment();
-  const lowered = /((?<![\p{L}\d])\p{L}\p{M}*['′]?(?:_[A-Za-z0-9′]+|\^\{[^}]*\}|\^−?\d+(?:\.\d+)?|\^[A-Za-z]\b)+|(?<![\p{L}\d])[α-ω](?![\p{L}\d]))/u;
+  const lowered = /((?<![\p{Script=Latin}\d])\p{L}\p{M}*['′]?(?:_[A-Za-z0-9′]+|\^\{[^}]*\}|\^−?\d+(?:\.\d+)?|\^[A-Za-z]\b)+|(?<![\p{Script=Latin}\d])[α-ω](?![\p{Script=Latin}\d]))/u;
   for (const part of text.replaceAll("eta_y", "η_Y").replaceAll("eta_z", "η_Z").split(lowered)) {
     if (!lowered.test(part)) { if (part) out.append(part); continue; }
     const [letter, ...rest] = part.split(/(_[A-Za-z0-9′]+|\^\{[^}]*\}|\^−?\d+(?:\.\d+)?|\^[A-Za-z]\b)/).filter(Boolean);

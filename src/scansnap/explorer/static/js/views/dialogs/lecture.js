@@ -21,6 +21,8 @@ let show = null;
 /** @type {Element | null} */
 let before = null; // what had the focus
 let filled = false; // the lecture has the screen: leaving that leaves the lecture
+/** @type {Promise<void>} */
+let left = Promise.resolve(); // the lecture before has given the screen back, which takes a while
 
 // --- runs -------------------------------------------------------------------------------------------------------------
 
@@ -85,7 +87,7 @@ export function open() {
   document.body.append(box);
   box.focus();
   filled = false;
-  if (navigator.userActivation?.isActive ?? true) document.documentElement.requestFullscreen?.().then(() => { filled = root === box; }, () => {}); // where it is not allowed, the window is the screen
+  if (navigator.userActivation?.isActive ?? true) fill(box); // where it is not allowed, the window is the screen
   const list = h("div", { class: "decks" }, h("h1", {}, "Give a lecture"));
   box.append(h("header", { class: "lecturehead" }, h("p", {}, "Forward: → or space. Back: ←. Leave: Esc."), h("nav", { class: "tools" }, leaving())), list);
   list.append(...app.catalogue.decks.map((deck) => h("button", { type: "button", class: "deck", "data-deck": deck.name, onclick: () => give(deck) }, h("b", {}, maths(deck.title)),
@@ -93,6 +95,20 @@ export function open() {
   list.append(h("p", { class: "lead" }, "Your own: ", h("code", {}, "scansnap lecture my.toml --out lecture.html"), "."));
   /** @type {HTMLElement | null} */ (list.querySelector("button"))?.focus();
 }
+
+/**
+ * Takes the screen for a lecture, after the one before has given it back; and gives it back if this one has ended since.
+ * @param {HTMLElement} box
+ */
+async function fill(box) {
+  await left;
+  if (root !== box) return;
+  await document.documentElement.requestFullscreen?.().catch(() => {});
+  filled = root === box && document.fullscreenElement !== null;
+  if (!root) empty();
+}
+
+const empty = () => { if (document.fullscreenElement) left = document.exitFullscreen().catch(() => {}); };
 
 const leaving = () => h("button", { type: "button", class: "icon", "aria-label": "Leave the lecture", title: "Leave (Esc)", onclick: close }, "×");
 
@@ -118,7 +134,7 @@ export function close() {
   root?.remove();
   root = null;
   for (const el of document.body.children) if (el instanceof HTMLElement) el.inert = false;
-  if (document.fullscreenElement) document.exitFullscreen().catch(() => {});
+  empty();
   if (before instanceof HTMLElement) before.focus();
 }
 

@@ -218,7 +218,7 @@ function card(claim) {
     h("p", { class: "statement" }, maths(claim.statement), claim.relation ? ` It ${claim.relation}.` : ""),
     instead ? h("p", { class: "instead" }, h("b", {}, `${instead.words[0].toUpperCase()}${instead.words.slice(1)}: `), maths(`${instead.statement}.`), typeof instead.off === "number" && typeof instead.theirs === "number" ? ` Its curve (broad) is off by ${short(100 * instead.off)}%, the paper's by ${short(100 * instead.theirs)}%.` : "") : null,
     canvas,
-    claim.quantity ? h("p", { class: "explain" }, "Measured: ", maths(claim.quantity), claim.tolerance !== null ? ` Tolerance ${short(claim.tolerance)}.` : "") : null,
+    claim.quantity ? h("p", { class: "explain" }, "Measured: ", maths(`${claim.quantity}.`), claim.tolerance !== null ? ` Tolerance ${short(claim.tolerance)}.` : "") : null,
     claim.why ? h("p", { class: "why" }, h("b", {}, claim.status === "not applicable" ? "Why not applicable: " : claim.status === "undecided" ? "What would decide: " : "Note: "), maths(claim.why)) : null,
     claim.assumptions.length ? h("ul", { class: "assumptions" }, claim.assumptions.map((a) => h("li", { class: a.met ? "met" : "unmet" }, a.met ? "✓ " : "✕ ", maths(a.name), ` ${short(a.value)} against ${short(a.threshold)}`))) : null);
   const plot = () => { if (more.open && canvas && curve) mini(canvas, curve, instead); };

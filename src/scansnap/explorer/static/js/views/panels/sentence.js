@@ -34,7 +34,7 @@ export function words(film, k, { tokens, attention }) {
     const el = h("span", { class: `word ${film.reach(k, t)}`, title: `${word(classes, t)}, ${REACH[film.reach(k, t)]}: ${percent(attention[j])} of the attention` }, name(classes, t));
     el.style.setProperty("--share", String(attention[j] / most));
     return [el, " "];
-  }).flat(), h("span", { class: "word last" }, name(classes, own.query)), h("span", { class: "gap", "aria-label": "next word" }, "?")];
+  }).flat(), h("span", { class: "ending" }, h("span", { class: "word last" }, name(classes, own.query)), h("span", { class: "gap", "aria-label": "next word" }, "?"))];
 }
 
 /**
