@@ -11,6 +11,7 @@ from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from scansnap import __version__
 from scansnap.checks import InputError
@@ -43,10 +44,6 @@ def commands() -> typer.Typer:
             survey.survey: ("survey --quick", "survey joma polarisation --out out/survey"),
             reproduce.reproduce: ("reproduce all --out out", "reproduce fig6 fig11 --quick"),
             sweep.sweep: ("sweep examples/sweep.toml --out out/fig6.zarr --dry-run",),
-            probe.probe: (
-                "probe checkpoints --batch text.txt --out probe.zarr --report probe.html",
-                r"probe runs/gpt --batch ids.npy --loader mine:load --steps step_(\d+)",
-            ),
             dial.dial: (
                 "dial --list",
                 "dial --quick --out out/dial",
@@ -82,6 +79,22 @@ def commands() -> typer.Typer:
         },
     )
     app.add_typer(text, name="text")
+    probes = _group(
+        "Measure the attention of checkpoints (probe FOLDER), or compare two measurements (probe diff A B).",
+        "probe checkpoints --batch text.txt --out probe.zarr",
+        {
+            probe.measure: (
+                "probe checkpoints --batch text.txt --out probe.zarr --report probe.html",
+                r"probe runs/gpt --batch ids.npy --loader mine:load --steps step_(\d+)",
+            ),
+            probe.diff: (
+                "probe diff a.zarr b.zarr",
+                "probe diff a.zarr b.zarr --match similarity --seed-of-a a2.zarr --report diff.html",
+            ),
+        },
+        cls=_MeasureByDefault,
+    )
+    app.add_typer(probes, name="probe")
     alias = app.command("serve", hidden=True, help="The same as explorer.", epilog="Example: scansnap serve --no-open")
     alias(explorer.explorer)
     app.callback()(_root)
@@ -105,11 +118,26 @@ def _version(value: bool) -> None:
         raise typer.Exit
 
 
+class _MeasureByDefault(TyperGroup):
+    """``probe FOLDER`` is short for ``probe measure FOLDER``; a folder called diff is ./diff."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and not set(args) & {"--help"}:
+            args = ["measure", *args]
+        return super().parse_args(ctx, args)
+
+
 def _group(
-    help_text: str, example: str, examples: dict[Callable[..., int], tuple[str, ...]], *, completion: bool = False
+    help_text: str,
+    example: str,
+    examples: dict[Callable[..., int], tuple[str, ...]],
+    *,
+    completion: bool = False,
+    cls: type[TyperGroup] = TyperGroup,
 ) -> typer.Typer:
     """A group of commands, each with its examples."""
     app = typer.Typer(
+        cls=cls,
         no_args_is_help=True,
         add_completion=completion,
         rich_markup_mode=None,

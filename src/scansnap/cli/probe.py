@@ -1,4 +1,4 @@
-"""``scansnap probe``: measure the attention of a folder of checkpoints."""
+"""``scansnap probe``: measure the attention of a folder of checkpoints, or compare two measurements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scansnap.cli.console import err, out, print_json, progress_bar
 from scansnap.cli.options import Device, Json, Overwrite, check_output, refuse_existing
 
 
-def probe(
+def measure(
     folder: Annotated[
         Path, typer.Argument(help="A folder of checkpoints: Hugging Face folders, or files with state dicts.")
     ],
@@ -113,3 +113,51 @@ def _print(done: Any, target: Path, report: Path | None) -> None:
     out.print(f"file {target}", markup=False)
     if report is not None:
         out.print(f"page {report}", markup=False)
+
+
+def diff(
+    a: Annotated[Path, typer.Argument(help="The measurements of one run: a probe's .zarr folder.")],
+    b: Annotated[Path, typer.Argument(help="Those of another run, on the same batch.")],
+    match: Annotated[
+        str, typer.Option(help="Compare heads of the same number (index), or pair similar heads (similarity).")
+    ] = "index",
+    seed_of_a: Annotated[
+        Path | None, typer.Option(help="Another seed of the settings of A, to see how much seeds differ.")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Write both runs side by side to this file: a name ending in .html.")
+    ] = None,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> int:
+    """Compare two runs at their last measurement, head by head, with 95% intervals over sequences.
+
+    Also the order of events in each run: the first step at which a head attends to the previous token, to the token
+    after an earlier occurrence (induction), or to the first token (sink), or at which its entropy has collapsed.
+    """
+    if report is not None:
+        check_output("--report", report, ".html")
+    import scansnap as ss
+    from scansnap.probe.comparison import describe, write_page
+
+    fields = {"a": "A", "b": "B", "seed_of_a": "--seed-of-a", "match": "--match"}
+    runs: dict[str, Any] = {}
+    try:
+        for name, path in (("a", a), ("b", b), ("seed_of_a", seed_of_a)):
+            field = name
+            if path is not None:
+                runs[name] = ss.load(path)
+        field = ""
+        result = ss.probe.diff(match=match, **runs)
+    except InputError as error:
+        raise error.with_field(fields[field or error.field]) from None
+    if report is not None:
+        refuse_existing("--report", report, overwrite)
+    names = (a.stem, b.stem)
+    if report is not None:
+        write_page(runs["a"], runs["b"], result, report, names)
+    if as_json:
+        print_json(result.to_dict())
+    else:
+        out.print(describe(result, names), markup=False)
+    return 0

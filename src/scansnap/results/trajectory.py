@@ -224,6 +224,10 @@ def _check_remote(place: Objects) -> None:
 def _write_zarr(data: xr.Dataset, folder: Path) -> None:
     from zarr.codecs import Crc32cCodec, ZstdCodec
 
+    # strings of a fixed length have no type in Zarr's specification; those of any length are read by everything
+    fixed = {name: variable.astype(object) for name, variable in data.variables.items() if variable.dtype.kind == "U"}
+    data = data.assign_coords({name: fixed[name] for name in fixed.keys() & data.coords.keys()})
+    data = data.assign({name: fixed[name] for name in fixed.keys() & data.data_vars.keys()})
     encoding = {str(name): {"compressors": (ZstdCodec(level=0), Crc32cCodec())} for name in data.variables}
     with warnings.catch_warnings():
         # strings in Zarr 3 are not yet in its written standard; both libraries read them
