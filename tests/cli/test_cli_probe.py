@@ -104,18 +104,34 @@ def test_steps_by_a_regular_expression(scansnap, refuses, here: Path, loader: st
     assert json.loads(out)["steps"] == [1, 2, 10]
 
 
-def test_the_same_weights_are_measured_once_and_said(scansnap, here: Path, loader: str) -> None:
-    """As published checkpoints once were: an early one that is the last one."""
-    weights = torch.load(here / "run" / "step_10.pt")
+def test_equal_weights_are_measured_once_at_the_first_step(scansnap, here: Path, loader: str) -> None:
+    """As published checkpoints once were: several that are the same. A copy that is added later changes nothing."""
+    line = ("probe", "run", "--batch", "ids.npy", "--loader", f"{loader}:load", "--json")
+    weights = torch.load(here / "run" / "step_2.pt")
     torch.save(dict(reversed(weights.items())), here / "run" / "step_5.pt")  # other bytes, the same weights
-    code, out, err = scansnap("probe", "run", "--batch", "ids.npy", "--loader", f"{loader}:load", "--json")
+    code, out, err = scansnap(*line)
     assert code == 0
-    said = json.loads(out)
-    sha = said["checkpoints"][-1]["sha"]
-    assert err == f"Note: step_5.pt is the same as step_10.pt (sha {sha}): measured once, at step 10.\n"
-    assert said["steps"] == [1, 2, 10]
-    assert [one["step"] for one in said["checkpoints"]] == [1, 2, 5, 10]
-    assert "step_5.pt" in loaded(here / "probe.zarr").attrs["checkpoints"]
+    summary = json.loads(out)
+    assert err.startswith("Note: step_5.pt has the weights of step_2.pt")
+    assert summary["steps"] == [1, 2, 10]
+    assert [checkpoint["step"] for checkpoint in summary["checkpoints"]] == [1, 2, 5, 10]
+    before = loaded(here / "probe.zarr")
+    torch.save(weights, here / "run" / "step_20.pt")
+    summary = json.loads(scansnap(*line)[1])
+    assert (summary["steps"], summary["there_before"]) == ([1, 2, 10], 3)
+    xr.testing.assert_equal(loaded(here / "probe.zarr"), before)
+
+
+def test_what_cannot_be_read_is_skipped_and_listed(scansnap, here: Path, loader: str) -> None:
+    torch.save(torch.load(here / "run" / "step_1.pt"), here / "run" / "final.pt")  # no step in the name
+    (here / "run" / "step_2.pt").write_bytes(b"cut off")
+    line = ("probe", "run", "--batch", "ids.npy", "--loader", f"{loader}:load", "--json")
+    for earlier in (0, 2):  # the second time there is nothing new to measure
+        code, out, err = scansnap(*line)
+        summary = json.loads(out)
+        assert (code, summary["steps"], summary["there_before"]) == (1, [1, 10], earlier)
+        assert sorted(skipped["name"] for skipped in summary["skipped"]) == ["final.pt", "step_2.pt"]
+        assert all(name in err for name in ("final.pt was skipped", "step_2.pt was skipped"))
 
 
 def test_stopped_it_goes_on(scansnap, here: Path, loader: str, monkeypatch) -> None:
@@ -167,7 +183,9 @@ def test_other_weights_are_not_taken_for_those_measured(scansnap, refuses, here:
         ("nowhere --batch ids.npy", "FOLDER", "nowhere"),
         ("empty --batch ids.npy", "FOLDER", "config.json"),
         ("run --batch ids.npy", "FOLDER", "--loader"),
-        ("named --batch ids.npy --loader M:load", "FOLDER", "final.pt"),
+        ("unnamed --batch ids.npy --loader M:load", "FOLDER", "final.pt"),
+        ("hf:a/b/c --batch ids.npy", "FOLDER", "hf:a/b/c"),
+        ("hf:a/b --batch ids.npy --revisions log:0", "--revisions", "0"),
         ("run --batch ids.npy --loader M:load --steps (", "--steps", "("),
         ("run --batch ids.npy --loader M:load --steps step", "--steps", "'step'"),
         ("run --batch ids.npy --loader M:load --steps (step)", "FOLDER", "(step)"),
@@ -198,8 +216,8 @@ def test_what_is_wrong_is_said_in_one_sentence(
     refuses, here: Path, loader: str, line: str, field: str, names: str
 ) -> None:
     (here / "empty").mkdir()
-    shutil.copytree(here / "run", here / "named")
-    (here / "named" / "step_1.pt").rename(here / "named" / "final.pt")
+    (here / "unnamed").mkdir()
+    shutil.copy(here / "run" / "step_1.pt", here / "unnamed" / "final.pt")
     np.save(here / "flat.npy", np.arange(4))
     np.save(here / "large.npy", np.full((2, 5), 40))
     (here / "broken.pt").write_bytes(b"x")

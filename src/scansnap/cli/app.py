@@ -86,6 +86,7 @@ def commands() -> typer.Typer:
             probe.measure: (
                 "probe checkpoints --batch text.txt --out probe.zarr --report probe.html",
                 r"probe runs/gpt --batch ids.npy --loader mine:load --steps step_(\d+)",
+                "probe hf:EleutherAI/pythia-14m --revisions log:5 --batch text.txt --out pythia.zarr",
             ),
             probe.diff: (
                 "probe diff a.zarr b.zarr",

@@ -14,7 +14,11 @@ from scansnap.cli.options import Device, Json, Overwrite, check_output, refuse_e
 
 def measure(
     folder: Annotated[
-        Path, typer.Argument(help="A folder of checkpoints: Hugging Face folders, or files with state dicts.")
+        str,
+        typer.Argument(
+            help="A folder of checkpoints (Hugging Face folders, or files with state dicts), or "
+            "hf:ORGANISATION/NAME, a repository of the hub with a branch for each step."
+        ),
     ],
     batch: Annotated[
         Path, typer.Option(help="The text to measure on, or token ids (sequence, position) in .pt or .npy.")
@@ -24,7 +28,13 @@ def measure(
     ] = "hf",
     steps: Annotated[
         str | None,
-        typer.Option(help="Regular expression whose group is the step in a file name. [default: the last number]"),
+        typer.Option(help="Regular expression whose group is the step in a name. [default: the last number]"),
+    ] = None,
+    revisions: Annotated[
+        str, typer.Option(help="Of a repository: all, log:N (N per decade of steps), or names separated by commas.")
+    ] = "log:10",
+    cache: Annotated[
+        Path | None, typer.Option(help="Keep downloaded revisions in this folder. [default: remove each when measured]")
     ] = None,
     target: Annotated[Path, typer.Option("--out", help="Write all measurements into this Zarr folder.")] = Path(
         "probe.zarr"
@@ -42,7 +52,8 @@ def measure(
 ) -> int:
     """Measure the attention of every checkpoint, in the order of steps: which heads scan, which snap, and when.
 
-    After a stop, the same command continues. Checkpoints with the same weights are measured once.
+    After a stop, the same command continues. Checkpoints with the same weights are measured once, at the first step.
+    What cannot be read is skipped and listed, and the exit code is 1.
     """
     check_output("--out", target, ".zarr")
     if report is not None:
@@ -60,8 +71,9 @@ def measure(
                 bar(done, total)
 
             done = measure_folder(
-                folder, batch, out=target, loader=loader, steps=steps, queries=queries, corpus=corpus, length=length,
-                sequences=sequences, device=device, overwrite=overwrite, progress=report_progress,
+                folder, batch, out=target, loader=loader, steps=steps, revisions=revisions, cache=cache,
+                queries=queries, corpus=corpus, length=length, sequences=sequences, device=device,
+                overwrite=overwrite, progress=report_progress,
             )  # fmt: skip
     except InputError as error:
         if error.field != "out":
@@ -79,7 +91,7 @@ def measure(
         print_json(_summary(done, target, report))
     else:
         _print(done, target, report)
-    return 0
+    return 1 if done.skipped else 0
 
 
 def _summary(done: Any, target: Path, report: Path | None) -> dict[str, Any]:
@@ -91,6 +103,7 @@ def _summary(done: Any, target: Path, report: Path | None) -> dict[str, Any]:
         "coverage": data.attrs.get("coverage"),
         "checkpoints": [{"name": c.name, "step": c.step, "sha": c.sha} for c in done.checkpoints],
         "same": [{"name": copy.name, "as": first.name} for copy, first in done.duplicates],
+        "skipped": [{"name": name, "reason": reason} for name, reason in done.skipped],
         "steps": data.step.values.tolist(),
         "there_before": done.n_earlier,
         "seconds": round(done.seconds, 3),

@@ -6,11 +6,12 @@ import hashlib
 import pickle
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePath
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,23 +23,41 @@ STATE_DICTS = (".pt", ".pth", ".ckpt", ".bin", ".safetensors")
 
 
 @dataclass(frozen=True)
-class CheckpointFile:
-    """A file with a state dict, or a folder of Hugging Face."""
+class Checkpoint:
+    """The weights of a model at one step, wherever they are."""
 
     step: int
+    name: str
+    sha: str  # of the weights
+
+    @contextmanager
+    def open(self) -> Iterator[Path]:
+        """The file or folder, to load from within the block."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class CheckpointFile(Checkpoint):
+    """A file with a state dict, or a folder of Hugging Face."""
+
     path: Path
-    sha: str = ""  # of its weights
 
-    @property
-    def name(self) -> str:
-        return self.path.name
+    @contextmanager
+    def open(self) -> Iterator[Path]:
+        yield self.path
 
 
-def find_checkpoints(folder: Path, steps: str | None, *, hugging_face: bool) -> list[CheckpointFile]:
-    """The checkpoints by step: sub-folders with ``config.json`` and weights, or files with state dicts."""
+Skipped = list[tuple[str, str]]  # names of checkpoints that cannot be read, with the reason
+
+
+def find_checkpoints(folder: Path, steps: str | None, *, hugging_face: bool) -> tuple[list[Checkpoint], Skipped]:
+    """The checkpoints by step: sub-folders with ``config.json`` and weights, or files with state dicts.
+
+    What has no step in its name (``final``) or cannot be read is skipped, unless that is everything.
+    """
     if not folder.is_dir():
         raise InputError("FOLDER", str(folder), "a folder with checkpoints in it")
-    pattern = _pattern(steps)
+    pattern = compile_steps(steps)
     entries = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
     folders = [path for path in entries if path.is_dir() and weights_of(path)]
     files = [path for path in entries if path.is_file() and path.suffix in STATE_DICTS]
@@ -50,17 +69,25 @@ def find_checkpoints(folder: Path, steps: str | None, *, hugging_face: bool) -> 
     if not paths:
         kinds = "sub-folders with config.json and *.safetensors, or state dicts *.pt or *.safetensors"
         raise InputError("FOLDER", str(folder), f"a folder with checkpoints in it: {kinds}")
-    checkpoints = sorted(
-        (CheckpointFile(_step(path, pattern), path) for path in paths), key=lambda checkpoint: checkpoint.step
-    )
+    checkpoints: list[CheckpointFile] = []
+    errors: list[tuple[str, InputError]] = []
+    for path in paths:
+        try:
+            checkpoints.append(CheckpointFile(_step(path, pattern), path.name, hash_weights(path), path))
+        except InputError as error:
+            errors.append((path.name, error))
+    if not checkpoints:
+        raise errors[0][1]
+    checkpoints.sort(key=lambda checkpoint: checkpoint.step)
     for first, second in pairwise(checkpoints):
         if first.step == second.step:
             expected = f"a pattern that gives {first.name} and {second.name} different steps"
             raise InputError("--steps", steps or "the last number in the name", expected, f"both have {first.step}")
-    return checkpoints
+    return [*checkpoints], [(name, str(error)) for name, error in errors]
 
 
-def _pattern(steps: str | None) -> re.Pattern[str]:
+def compile_steps(steps: str | None) -> re.Pattern[str]:
+    """The pattern whose group is the step in a name."""
     expected = r"a regular expression with one group that matches the step in a name, such as step_(\d+)"
     try:
         pattern = re.compile(LAST_NUMBER if steps is None else steps)
@@ -86,33 +113,46 @@ def weights_of(path: Path) -> list[Path]:
     """The files with the weights of a checkpoint; safetensors are preferred."""
     if path.is_file():
         return [path]
-    files = [file for file in sorted(path.iterdir()) if file.is_file() and file.suffix in STATE_DICTS]
-    safe = [file for file in files if file.suffix == ".safetensors"]
-    return safe or [file for file in files if file.name not in ("training_args.bin", "optimizer.pt", "scheduler.pt")]
+    return preferred([file for file in sorted(path.iterdir()) if file.is_file() and is_weights(file.name)])
 
 
-def hash_weights(checkpoint: CheckpointFile) -> CheckpointFile:
-    """With the SHA-256 of its weights in the order of their names, whatever files hold them."""
+def is_weights(name: str) -> bool:
+    """Whether a file in a checkpoint's folder has weights."""
+    return name.endswith(STATE_DICTS) and name not in ("training_args.bin", "optimizer.pt", "scheduler.pt")
+
+
+P = TypeVar("P", bound=PurePath)
+
+
+def preferred(files: list[P]) -> list[P]:
+    """The safetensors among the files of one checkpoint, or else all."""
+    return [file for file in files if file.suffix == ".safetensors"] or files
+
+
+def hash_weights(path: Path) -> str:
+    """SHA-256 of the weights in the order of their names, whatever files hold them."""
     digest = hashlib.sha256()
     tensors: dict[str, Callable[[], Tensor]] = {}
     try:
-        for file in weights_of(checkpoint.path):
+        for file in weights_of(path):
             tensors |= dict(_tensors_in(file))
         for name in sorted(tensors):
             tensor = tensors[name]()
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
             digest.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     except (pickle.UnpicklingError, RuntimeError, ValueError, EOFError, KeyError, TypeError):  # not plain weights
-        digest = hashlib.sha256(b"".join(file.read_bytes() for file in weights_of(checkpoint.path)))
-    return CheckpointFile(checkpoint.step, checkpoint.path, digest.hexdigest()[:16])
+        digest = hashlib.sha256(b"".join(file.read_bytes() for file in weights_of(path)))
+    return digest.hexdigest()[:16]
 
 
 def drop_duplicates(
-    checkpoints: list[CheckpointFile],
-) -> tuple[list[CheckpointFile], list[tuple[CheckpointFile, CheckpointFile]]]:
-    """The checkpoints to measure, and pairs of a duplicate and the later checkpoint with the same weights."""
-    last = {checkpoint.sha: checkpoint for checkpoint in checkpoints}
-    return [*last.values()], [(c, last[c.sha]) for c in checkpoints if c is not last[c.sha]]
+    checkpoints: list[Checkpoint],
+) -> tuple[list[Checkpoint], list[tuple[Checkpoint, Checkpoint]]]:
+    """The checkpoints to measure, and pairs of a duplicate and the earlier checkpoint with the same weights."""
+    first = {checkpoint.sha: checkpoint for checkpoint in reversed(checkpoints)}
+    return [c for c in checkpoints if c is first[c.sha]], [
+        (c, first[c.sha]) for c in checkpoints if c is not first[c.sha]
+    ]
 
 
 def _tensors_in(file: Path) -> Iterator[tuple[str, Callable[[], Tensor]]]:

@@ -15,7 +15,8 @@ import xarray as xr
 
 from scansnap.checks import InputError, check_integer
 from scansnap.dynamics.device import pick_device
-from scansnap.probe.checkpoints.find import CheckpointFile, drop_duplicates, find_checkpoints, hash_weights
+from scansnap.probe.checkpoints.find import Checkpoint, Skipped, drop_duplicates, find_checkpoints
+from scansnap.probe.checkpoints.hub import HUB, find_revisions
 from scansnap.probe.checkpoints.loaders import IDS, LoadedModel, check_batch, encode_file, get_loader, read_batch
 from scansnap.probe.probe import Probe
 from scansnap.progress import Progress
@@ -26,10 +27,9 @@ class FolderMeasurement:
     """The measurements of a folder of checkpoints."""
 
     probe: Probe
-    checkpoints: list[CheckpointFile]  # all of the folder
-    duplicates: list[
-        tuple[CheckpointFile, CheckpointFile]
-    ]  # a duplicate, and the later checkpoint with the same weights
+    checkpoints: list[Checkpoint]  # all that have a step and weights
+    duplicates: list[tuple[Checkpoint, Checkpoint]]  # a duplicate, and the earlier checkpoint with the same weights
+    skipped: Skipped
     n_earlier: int  # checkpoints that the file already had
     notes: list[str]
     seconds: float
@@ -40,18 +40,21 @@ class FolderMeasurement:
 
     @property
     def messages(self) -> list[str]:
-        """Duplicates and warnings, for the user."""
-        return [f"{duplicate.name} is the same as {later.name} (sha {later.sha}): measured once, at step {later.step}"
-                for duplicate, later in self.duplicates] + self.notes  # fmt: skip
+        """Duplicates, warnings and what was skipped, for the user."""
+        same = [f"{copy.name} has the weights of {first.name} (sha {first.sha}): measured once, at step {first.step}"
+                for copy, first in self.duplicates]  # fmt: skip
+        return same + self.notes + [f"{name} was skipped: {reason}" for name, reason in self.skipped]
 
 
 def measure_folder(
-    folder: Path,
+    folder: Path | str,
     batch: Path,
     *,
     out: Path,
     loader: str = "hf",
     steps: str | None = None,
+    revisions: str = "all",
+    cache: Path | None = None,
     queries: int | None = 64,
     corpus: Path | None = None,
     length: int | None = None,
@@ -60,12 +63,15 @@ def measure_folder(
     overwrite: bool = False,
     progress: Progress = lambda done, total: None,
 ) -> FolderMeasurement:
-    """Measure every checkpoint of a folder, in the order of steps; duplicates only once, at the last step.
+    """Measure every checkpoint, in the order of steps; duplicates only once, at the first step.
+
+    Checkpoints that cannot be read are skipped, and listed in the result.
 
     Parameters
     ----------
-    folder : pathlib.Path
-        Sub-folders of Hugging Face checkpoints, or files with state dicts.
+    folder : pathlib.Path or str
+        Sub-folders of Hugging Face checkpoints, files with state dicts, or ``hf:ORGANISATION/NAME``, a repository of
+        the hub whose branches are named by steps. Its revisions are downloaded, measured and removed one at a time.
     batch : pathlib.Path
         A text, cut into ``sequences`` of ``length`` tokens, or token ids (.pt, .npy).
     out : pathlib.Path
@@ -73,7 +79,12 @@ def measure_folder(
     loader : str
         ``hf``, or ``module:function`` with function(path) → model or (model, tokenizer).
     steps : str, optional
-        A regular expression whose group is the step in a name. The default is the last number in the name.
+        A regular expression whose group is the step in a name. The default is the last number in the name, and for
+        revisions the number after ``step``.
+    revisions : str
+        Of a repository: ``all``, ``log:N`` (N per decade of steps), or names separated by commas.
+    cache : pathlib.Path, optional
+        Where to keep downloaded revisions. The default is to remove each after it was measured.
     queries, corpus, overwrite
         As in `scansnap.Probe`; the corpus is a text file.
     device : str
@@ -99,35 +110,54 @@ def measure_folder(
     check_batch(batch, length, sequences)
     if corpus is not None and not corpus.is_file():
         raise InputError("--corpus", str(corpus), "a text file")
-    paths, target = find_checkpoints(folder, steps, hugging_face=loader == "hf"), pick_device(device)
-    load = get_loader(loader)
-    checkpoints = [hash_weights(checkpoint) for checkpoint in paths]
+    load, target = get_loader(loader), pick_device(device)
+    if str(folder).startswith(HUB):
+        checkpoints, skipped = find_revisions(str(folder).removeprefix(HUB), revisions, steps, cache)
+    else:
+        checkpoints, skipped = find_checkpoints(Path(folder), steps, hugging_face=loader == "hf")
     todo, duplicates = drop_duplicates(checkpoints)
     notes: list[str] = []
     probe: Probe | None = None
-    n_earlier = 0
+    done: set[tuple[int, str]] = set()  # step and weights of the measurements that the file has already
+    n_earlier, first_error = 0, None
     for i, checkpoint in enumerate(todo):
-        if i < n_earlier:
+        if (checkpoint.step, checkpoint.sha) in done:
+            n_earlier += 1
+            progress(i + 1, len(todo))
             continue
-        loaded = load(checkpoint.path)
-        model = loaded.model.to(target).eval()
-        if probe is None:
-            ids = read_batch(batch, loaded.tokens, length, sequences).to(target)
-            inputs = {"input_ids": ids, "labels": ids} if loaded.returns_loss else ids
-            corpus_ids = None if corpus is None else _corpus_ids(corpus, loaded)
-            words = loaded.tokens().words if loaded.tokens is not None and batch.suffix not in IDS else None
-            with _record_warnings(notes):
-                probe = Probe(model, inputs, corpus_ids, queries=queries, out=out, overwrite=overwrite, words=words)
-            n_earlier = _count_done(probe, todo, overwrite)
-            probe.measurements.attrs["checkpoints"] = json.dumps([[c.name, c.step, c.sha] for c in checkpoints])
-            progress(n_earlier, len(todo))
-            if n_earlier:
-                continue
-        probe.model = model
-        _measure(probe, checkpoint, notes)
+        try:
+            with checkpoint.open() as path:
+                loaded = load(path)
+                model = loaded.model.to(target).eval()
+                if probe is None:
+                    ids = read_batch(batch, loaded.tokens, length, sequences).to(target)
+                    inputs = {"input_ids": ids, "labels": ids} if loaded.returns_loss else ids
+                    corpus_ids = None if corpus is None else _corpus_ids(corpus, loaded)
+                    words = loaded.tokens().words if loaded.tokens is not None and batch.suffix not in IDS else None
+                    with _record_warnings(notes):
+                        probe = Probe(
+                            model, inputs, corpus_ids, queries=queries, out=out, overwrite=overwrite, words=words
+                        )
+                    done = _steps_done(probe, overwrite)
+                    probe.measurements.attrs["checkpoints"] = json.dumps([[c.name, c.step, c.sha] for c in checkpoints])
+                    progress(i, len(todo))
+                    if (checkpoint.step, checkpoint.sha) in done:
+                        n_earlier += 1
+                        continue
+                probe.model = model
+                _measure(probe, checkpoint, notes)
+        except InputError as error:
+            if error.field not in ("FOLDER", "--loader"):
+                raise
+            first_error = first_error or error
+            skipped.append((checkpoint.name, str(error)))
+            continue
+        done.clear()  # a measurement drops those of later steps
         progress(i + 1, len(todo))
-    assert probe is not None
-    return FolderMeasurement(probe, checkpoints, duplicates, n_earlier, notes, time.monotonic() - began)
+    if probe is None or not probe.measurements.steps:
+        assert first_error is not None
+        raise first_error
+    return FolderMeasurement(probe, checkpoints, duplicates, skipped, n_earlier, notes, time.monotonic() - began)
 
 
 def _corpus_ids(path: Path, loaded: LoadedModel) -> torch.Tensor:
@@ -138,27 +168,22 @@ def _corpus_ids(path: Path, loaded: LoadedModel) -> torch.Tensor:
     return torch.tensor(encode_file("--corpus", path, loaded.tokens().encode))
 
 
-def _count_done(probe: Probe, todo: list[CheckpointFile], overwrite: bool) -> int:
-    """How many leading checkpoints the file already has, with the same weights."""
+def _steps_done(probe: Probe, overwrite: bool) -> set[tuple[int, str]]:
+    """Step and weights of the checkpoints that the file already has."""
     measurements = probe.measurements
     if overwrite:
         measurements.begin(-1)  # drop all
-        return 0
+        return set()
     weights = {step: sha for _, step, sha in json.loads(measurements.stored_attrs.get("checkpoints", "[]"))}
-    n = 0
-    for checkpoint, step in zip(todo, measurements.steps, strict=False):
-        if checkpoint.step != step or weights.get(step) != checkpoint.sha:
-            break
-        n += 1
-    return n
+    return {(step, weights[step]) for step in measurements.steps if step in weights}
 
 
-def _measure(probe: Probe, checkpoint: CheckpointFile, notes: list[str]) -> None:
+def _measure(probe: Probe, checkpoint: Checkpoint, notes: list[str]) -> None:
     messages: list[str] = []
     with _record_warnings(messages):
         probe.measure(checkpoint.step)
     if checkpoint.step not in probe.measurements.steps:
-        raise InputError("FOLDER", str(checkpoint.path), "a model that can be measured", "; ".join(messages))
+        raise InputError("FOLDER", checkpoint.name, "a model that can be measured", "; ".join(messages))
     if not probe.measurements.is_written:
         raise OSError(". ".join(messages))
     notes += [message for message in messages if message not in notes]
