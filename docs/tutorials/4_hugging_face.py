@@ -197,8 +197,8 @@ for layer, head in ALL:
     head_data, head_control = data.isel(at), control.isel(at)
     index, low, high = (
         head_data.scan_index,
-        head_data.scan_low_all,
-        head_data.scan_high_all,
+        head_data.scan_low,
+        head_data.scan_high,
     )
     print(
         f"{layer}.{head}  {head_data.verdict.item():15s}",

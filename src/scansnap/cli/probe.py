@@ -101,6 +101,7 @@ def _summary(done: Any, target: Path, report: Path | None) -> dict[str, Any]:
         "model": data.attrs["model"],
         "parameters": data.attrs["parameters"],
         "coverage": data.attrs.get("coverage"),
+        "headline": data.attrs.get("headline"),
         "checkpoints": [{"name": c.name, "step": c.step, "sha": c.sha} for c in done.checkpoints],
         "same": [{"name": copy.name, "as": first.name} for copy, first in done.duplicates],
         "skipped": [{"name": name, "reason": reason} for name, reason in done.skipped],

@@ -21,6 +21,7 @@ from scansnap.probe.statistics.sampled import chance_deviation, rank_correlation
 
 SAMPLE = 1 << 19  # weights of one attention that are stored, for movement and examples
 RANKED = 1 << 17  # weights that are ranked, which costs more
+WINDOWED = 16  # queries to find a sliding window from
 SINK = 0.3  # mean attention to the first key above which a sequence has a sink (Gu et al. 2024)
 
 LayerKey = tuple[str, int]  # path and call number of an attention
@@ -56,6 +57,7 @@ class LayerPlan:
     sampled: Tensor  # (q,) positions of the queries whose rows are stored
     ranked: Tensor  # (r,) indices into them of the queries whose keys are ranked
     ranked_positions: tuple[int, ...]  # known without a transfer from the device
+    kind: str = "self"  # self, sliding (self-attention in a window) or cross
 
 
 @dataclass
@@ -76,15 +78,16 @@ class AttentionCollector:
         return any(plan.sampled.is_cuda for *_, plan in self.results.values())
 
     def __call__(self, call: AttentionCall) -> None:
-        layer = AttentionLayer(call.path, call.number, call.kind, call.shape[1])
         if self.padding is not None and call.kind == "self" and tuple(self.padding.shape) == call.shape[::2]:
             call = call.without_padding(self.padding)
         key = (call.path, call.number, call.shape, call.kind, call.device)
         if key not in self.plans:
-            first = first_query(call)
-            self.plans[key] = self.plans.get((first, *key[2:])) or self._make_plan(call, first)
-            self.plans[first, *key[2:]] = self.plans[key]
+            first, kind = first_query(call), "sliding" if call.kind == "self" and is_sliding(call) else call.kind
+            shared = first, kind, *key[2:]
+            self.plans[key] = self.plans.get(shared) or self._make_plan(call, first, kind)
+            self.plans[shared] = self.plans[key]
         plan = self.plans[key]
+        layer = AttentionLayer(call.path, call.number, plan.kind, call.shape[1])
         self.results[call.path, call.number] = layer, compute_sums(call, plan.plan), plan
         self.magnitudes[call.path, call.number] = measure_magnitudes(call, plan.plan.queries)
 
@@ -94,7 +97,7 @@ class AttentionCollector:
         plan = self.results[key][2].plan
         self.magnitudes[key] |= measure_output(output, plan.queries, plan.padding)
 
-    def _make_plan(self, call: AttentionCall, first: int) -> LayerPlan:
+    def _make_plan(self, call: AttentionCall, first: int, kind: str) -> LayerPlan:
         b, h, n_queries, n_keys = call.shape
         queries = query_positions(first, n_queries, self.queries)
         n_sampled = max(1, min(len(queries), SAMPLE // (b * h * n_keys)))
@@ -109,7 +112,7 @@ class AttentionCollector:
             distinctness, decile = self.facts.distinctness(tokens), self.facts.decile(tokens)
         start = None if call.padding is None or call.padding[:, 0].all() else (call.padding != 0).int().argmax(1)
         plan = StatisticsPlan(queries, sampled, tokens, distinctness, decile, start, call.padding)
-        return LayerPlan(plan, queries[sampled], ranked, ranked_positions)
+        return LayerPlan(plan, queries[sampled], ranked, ranked_positions, kind)
 
     def finish(self, last: Samples, first: Samples, fold: Samples | None = None) -> Callable[[], Measurement]:
         """Start the transfer of all statistics, with the movement since earlier samples; the result waits for it.
@@ -234,6 +237,23 @@ def first_query(call: AttentionCall) -> int:
     if call.kind != "self" or call.shape[2] == 1:
         return 0
     return int(call.rows(torch.zeros(1, dtype=torch.long, device=call.device)).visible.sum(-1).max() < 2)
+
+
+def is_sliding(call: AttentionCall) -> bool:
+    """Whether every query of self-attention sees keys up to one distance back, and not all earlier ones."""
+    n = call.shape[2]
+    if n < 3:
+        return False
+    some = torch.linspace(1, n - 1, min(n - 1, WINDOWED), device=call.device).long().unique()
+    visible = call.rows(some).visible
+    if visible.ndim < 4:
+        visible = visible[(None,) * (4 - visible.ndim)]
+    visible = visible.any(1)  # (B, q, S), in any head
+    back = some - visible.int().argmax(-1)  # to the first visible key
+    back = back.masked_fill(~visible.any(-1), -1)
+    window = int(back.max())
+    inside = (some > window) & (back >= 0)  # with more keys before than the window has
+    return bool(inside.any()) and bool((back[inside] == window).all())
 
 
 def query_positions(first: int, n_queries: int, wanted: int | None) -> Tensor:

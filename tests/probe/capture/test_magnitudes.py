@@ -96,6 +96,18 @@ def hf(family: str) -> list[dict[str, Tensor]]:
     return [expected(layer, batch["attention_mask"]) for layer in layers]
 
 
+@pytest.mark.parametrize(
+    ("family", "kinds"),
+    [("gemma3", ["sliding", "self"]), ("mistral", ["sliding"] * 2), ("gpt2", ["self"] * 2), ("bert", ["self"] * 2)],
+)
+def test_kinds_of_layers(family: str, kinds: list[str]) -> None:
+    batch = inputs(family)
+    collector = AttentionCollector(None, None, None, batch["attention_mask"])
+    with watch_attention(model := built(family), collector), torch.no_grad():
+        model(**batch)
+    assert [layer.kind for layer, *_ in collector.results.values()] == kinds
+
+
 @pytest.mark.parametrize("implementation", ["eager", "sdpa", "flash_attention_2"])
 @pytest.mark.parametrize("family", PROJECTIONS)
 def test_families(family: str, implementation: str) -> None:

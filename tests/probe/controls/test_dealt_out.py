@@ -75,7 +75,7 @@ def test_the_head_that_scans_is_found() -> None:
 def test_with_distinctness_dealt_out_none_scans(dealt: list[xr.Dataset]) -> None:
     """In 16 deals of four heads: 0.4 are expected at the level of 2.5 %, 3 or more in one of 130 such tests."""
     assert sum(bool((data.scans == 1).any()) for data in dealt) <= 2
-    over_sequences = sum(bool((data.scan_low_all[-1] > 0.01).any()) for data in dealt)
+    over_sequences = sum(bool((data.scan_low[-1] > 0.01).any()) for data in dealt)
     assert over_sequences > DEALS / 3, "the interval over sequences alone would say so of many"
 
 

@@ -27,7 +27,8 @@ def recorded(steps: Any, *, heads: int = 1, layers: int = 1, sequences: int = 16
              "against": len(AGAINST), "part": len(PARTS)}  # fmt: skip
     known: dict[str, Any] = {name.removesuffix("_uniform"): 0.0 for name in VARIABLES} | dict.fromkeys(VARIABLES, 0.0)
     known |= UNIFORM | {f"{name}_uniform": value for name, value in UNIFORM.items()}
-    known |= {"n_queries": 100.0, "distinctness": 0.5, **values}
+    known |= {"n_queries": 100.0, "distinctness": 0.5, "entropy_rel": 0.9, "max_logit": 5.0, "output_norm": 1.0,
+              "output_share": 0.1, **values}  # fmt: skip
     data = {}
     for name, variable in VARIABLES.items():
         dims = ("step", *variable.dims)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from scansnap.probe.findings import add_findings, summary
-from scansnap.probe.findings.verdicts import NOTE, join_verdict, position_findings
+from scansnap.probe.findings.verdicts import NOTE, VERDICT_WORDS, join_verdict, position_findings
 
 STEPS = np.unique(np.rint(np.append(0, np.geomspace(1, 10_000, 40)))).astype(int)
 SNAPPED = 0.5 * -np.expm1(-((STEPS / 100) ** 2))[:, None, None]
@@ -34,15 +34,17 @@ SINKS = {"sink": 0.7, "sink_share": 1.0}
         ({**scanning(0.2), **moving(SNAPPED)}, "scans and snaps"),
         ({**scanning(0.2), **moving(GOES_ON)}, "scans"),
         ({**scanning(-0.2), **moving(SNAPPED)}, "snaps"),
-        ({**scanning(0.2), **moving(SNAPPED), **SINKS}, "scans and snaps and sink"),
+        ({**scanning(0.2), **moving(SNAPPED), **SINKS}, "sink and scans and snaps"),
         ({**scanning(-0.2), **moving(GOES_ON), **SINKS}, "sink"),
         ({**moving(GOES_ON), "previous": 0.9}, "positional"),
         ({**moving(GOES_ON), "self": 0.4, "previous": 0.4}, "positional"),
         ({**moving(GOES_ON), "self": np.nan, "self_uniform": np.nan, "previous": 0.9}, "positional"),
         ({**moving(GOES_ON), "sink": 0.4, "sink_share": 0.6, "previous": 0.55}, "sink and positional"),
-        (moving(GOES_ON), "neither"),
-        (moving(0 * SNAPPED), "neither"),
-        ({**moving(GOES_ON), "sink": 0.4, "sink_share": 0.4}, "neither"),  # a few extreme sequences
+        (moving(GOES_ON), "other"),
+        (moving(0 * SNAPPED), "idle"),
+        (moving(SNAPPED * 0.08), "idle"),  # stops too, after 0.04 of its attention: it never snaps
+        ({**moving(GOES_ON), "output_share": np.nan, "output_norm": np.nan}, "other"),  # unknown health is no verdict
+        ({**moving(GOES_ON), "sink": 0.4, "sink_share": 0.4}, "other"),  # a few extreme sequences
         ({**scanning(0.2), **moving(GOES_ON), "scan_chance": 0.2}, "undecided"),
         ({**scanning(0.2), **moving(GOES_ON), "corpus": "the batch itself"}, "undecided"),
         ({**scanning(0.2), **moving(SNAPPED), "corpus": "the batch itself"}, "snaps"),
@@ -66,22 +68,27 @@ def test_uniform_attention_is_neither_sink_nor_positional(record, uniform: float
 
 
 def test_all_combinations_are_said() -> None:
-    for holds in itertools.product([0.0, 1.0, np.nan], repeat=4):
-        said = join_verdict(np.array(holds))
-        assert ("scans" in said.split(" and ")) == (holds[0] == 1)
-        assert ("snaps" in said.split(" and ")) == (holds[1] == 1)
-        assert ("sink" in said.split(" and ")) == (holds[2] == 1)
-        assert ("positional" in said.split(" and ")) == (holds[3] == 1)
-        assert (said == "neither") == all(one == 0 for one in holds)
-        assert (said == "undecided") == (1 not in holds and any(np.isnan(one) for one in holds))
+    n_health = len(VERDICT_WORDS) - 4
+    for health, behaviour in itertools.product(
+        itertools.product([0.0, np.nan], repeat=n_health), itertools.product([0.0, 1.0, np.nan], repeat=4)
+    ):
+        said = join_verdict(np.array([*health, *behaviour]))
+        for word, value in zip(list(VERDICT_WORDS.values())[n_health:], behaviour, strict=True):
+            assert (word in said.split(" and ")) == (value == 1)
+        assert (said == "other") == all(value == 0 for value in behaviour)
+        assert (said == "undecided") == (1 not in behaviour and any(map(np.isnan, behaviour)))
+    for i, word in enumerate(list(VERDICT_WORDS.values())[:n_health]):
+        holds = np.full(len(VERDICT_WORDS), np.nan)
+        holds[i] = 1
+        assert join_verdict(holds) == word
 
 
 def test_the_numbers_stand_beside_the_words(record) -> None:
     found = add_findings(record(STEPS, **scanning(0.2), **moving(SNAPPED)))
     said = str(found.verdict_numbers.values[0, 0])
     assert f"scan index {float(found.scan_index[-1, 0, 0]):+.3f}" in said
-    assert f"t_snap {float(found.t_snap[0, 0]):.4g}" in said
-    assert "moved 0.500" in said
+    assert f"fastest around step {float(found.t_fastest_ln[0, 0]):,.0f}" in said
+    assert "moved by 0.500" in said
     assert found.attrs["findings_note"] == NOTE
     assert "learning rate" in NOTE
     assert set(record(STEPS).data_vars) < set(found.data_vars), "nothing of the record is lost"
@@ -91,8 +98,9 @@ def test_a_line_for_each_head(record) -> None:
     data = record(STEPS, heads=2, layers=2, **moving(GOES_ON))
     data["n_queries"][:, 1, 1] = np.nan  # a layer with one head less
     lines = summary(data).splitlines()
-    assert lines[0] == f"3 heads, {len(STEPS)} measurements from step 0 to 10000: 3 neither"
-    assert [line.split("  ")[0] for line in lines[1:-1]] == [
+    assert lines[0] == "No problem found in 3 heads, max logit 5 at step 10,000."
+    assert lines[1] == f"3 heads, {len(STEPS)} measurements from step 0 to 10000: 3 other"
+    assert [line.split("  ")[0] for line in lines[2:-1]] == [
         "layers.0.attn head 0", "layers.0.attn head 1", "layers.1.attn head 0"]  # fmt: skip
     assert add_findings(data).verdict.values[1, 1] == ""
     assert "no corpus" in summary(record(STEPS, corpus="the batch itself"))

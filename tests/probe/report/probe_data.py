@@ -9,7 +9,8 @@ import xarray as xr
 
 from scansnap.probe.schema import AGAINST, DECILES, PARTS, STATISTICS, VARIABLES
 
-KINDS = ("scans and snaps", "snaps", "scans", "sink", "positional", "neither", "undecided", "snaps and sink")
+KINDS = ("scans and snaps", "snaps", "scans", "sink", "positional", "other", "undecided", "sink and snaps", "collapsed",
+         "dead and idle")  # fmt: skip
 WORDS = ("Ġthe", "Ġof", "Ġand", "Ġin", "Ġriver", "Ġking", "dom", "Ġstation", "Ġ1912", ",", ".", "Ġwas", "Ġdiscovered",
          "Ġby", "Ġa", "Ġcomet", "Ġobserv", "atory", "Ġto", "ĠThe")  # fmt: skip
 
@@ -24,6 +25,7 @@ def made(
     u = np.log1p(times) / np.log1p(last)
     kinds = np.array([[KINDS[rng.integers(len(KINDS))] for _ in range(heads)] for _ in range(layers)], dtype=object)
     kinds[-1, -1] = KINDS[0]
+    kinds[0] = KINDS[1]  # more heads snap than scan
     shape = (len(times), layers, heads)
     at = rng.uniform(0.35, 0.6, (layers, heads)) + 0.2 * np.arange(layers)[:, None] / layers
     rise = 1 / (1 + np.exp(-(u[:, None, None] - at) * 25))

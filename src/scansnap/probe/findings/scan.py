@@ -21,28 +21,28 @@ from scansnap.checks.arrays import FloatArray
 from scansnap.measure.comparison import LEVEL, t_half_width
 from scansnap.probe.corpus import ITSELF
 
-LEAST = 0.01  # a hundredth of the text; a smaller shift is negligible
+LEAST = 0.05  # five percentile points of rarity; a smaller shift is no scanning that a reader would notice
 
 
-def scan_findings(data: xr.Dataset) -> xr.Dataset:
-    """``scan_index`` (step, layer, head), its interval, and ``scans``: 1, 0 or NaN (undecided)."""
+def scan_findings(data: xr.Dataset, least: float = LEAST) -> xr.Dataset:
+    """``scan_index`` (step, layer, head), its interval, and ``scans``: 1, 0 or NaN (undecided).
+
+    ``least`` is the smallest index that counts.
+    """
     d = data["distinctness"].transpose("sequence", "step", "layer", "head")
     change = (d - d.isel(step=0)).values
-    index, low, high = t_interval(change, LEVEL)
-    n_heads = max(int(np.isfinite(index[-1]).sum()), 1) if len(index) else 1
-    _, low_all, high_all = t_interval(change, LEVEL / n_heads)
+    n_heads = max(int(np.isfinite(change[:, -1]).any(0).sum()), 1) if change.shape[1] else 1
+    index, low, high = t_interval(change, LEVEL / n_heads)
     chance = data["scan_chance"].transpose("step", "layer", "head").values
     beyond = index > norm.isf(LEVEL / (2 * n_heads)) * chance  # False if chance is unknown
-    scans = np.where((low_all > LEAST) & beyond, 1.0, np.where(high_all < LEAST, 0.0, np.nan))
+    scans = np.where((low > least) & beyond, 1.0, np.where(high < least, 0.0, np.nan))
     scans = np.full(index.shape[1:], np.nan) if why_scanning_is_unknown(data) else scans[-1]
     at_each = ("step", "layer", "head")
     return xr.Dataset(
         {
             "scan_index": (at_each, index, {"long_name": "change of the mean distinctness of the tokens attended to"}),
-            "scan_low": (at_each, low, {"long_name": "lower end of its 95 % interval over sequences"}),
+            "scan_low": (at_each, low, {"long_name": f"lower end of its 95 % interval, adjusted for {n_heads} heads"}),
             "scan_high": (at_each, high, {"long_name": "upper end of it"}),
-            "scan_low_all": (at_each, low_all, {"long_name": f"the same, adjusted for {n_heads} heads"}),
-            "scan_high_all": (at_each, high_all, {"long_name": f"the same, adjusted for {n_heads} heads"}),
             "scans": (("layer", "head"), scans, {"long_name": "1: scans, 0: does not, NaN: undecided"}),
         }
     )

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from scansnap.probe.findings.health import WORDS as HEALTH_WORDS
+from scansnap.probe.findings.health import headline, health_findings
 from scansnap.probe.findings.scan import scan_findings, why_scanning_is_unknown
 from scansnap.probe.findings.snap import snap_findings
 
@@ -47,15 +49,20 @@ def position_findings(data: xr.Dataset) -> xr.Dataset:
     ).drop_vars("step", errors="ignore")
 
 
-FINDINGS: tuple[Callable[[xr.Dataset], xr.Dataset], ...] = (scan_findings, snap_findings, position_findings)
-VERDICT_WORDS = {"scans": "scans", "snaps": "snaps", "is_sink": "sink", "is_positional": "positional"}  # by variable
+FINDINGS: tuple[Callable[[xr.Dataset], xr.Dataset], ...] = (
+    health_findings, scan_findings, snap_findings, position_findings,
+)  # fmt: skip
+BEHAVIOUR_WORDS = {"is_sink": "sink", "scans": "scans", "snaps": "snaps", "is_positional": "positional"}
+VERDICT_WORDS = {**HEALTH_WORDS, "is_idle": "idle", **BEHAVIOUR_WORDS}  # by variable, health first
+OTHER = "other"  # none of these holds
 
 
 def add_findings(data: xr.Dataset) -> xr.Dataset:
     """A probe's measurements with the findings: scan index, snapping times, frozenness, verdicts."""
     if not data.sizes.get("step", 0) or not data.sizes.get("layer", 0):
-        return data
+        return data.assign_attrs(headline=headline(data))
     new = xr.merge([finding(data) for finding in FINDINGS], join="exact", combine_attrs="drop_conflicts")
+    new["snaps"] = new["snaps"].where(new["is_idle"] != 1, 0.0).assign_attrs(new["snaps"].attrs)
     exists = np.isfinite(
         data["n_queries"].isel(step=-1).transpose("layer", "head").values
     )  # layers may have fewer heads
@@ -71,34 +78,49 @@ def add_findings(data: xr.Dataset) -> xr.Dataset:
         values = {name: array[layer, head] for name, array in by_head.items()}
         numbers[layer, head] = describe_numbers(values.__getitem__, unknown)
     heads = ("layer", "head")
-    return data.merge(new, compat="no_conflicts").assign(
+    data = data.merge(new, compat="no_conflicts")
+    return data.assign(
         verdict=(heads, verdicts.astype(np.str_), {"long_name": "what holds of the head"}),
         verdict_numbers=(heads, numbers.astype(np.str_), {"long_name": "the numbers behind the verdict"}),
-    ).assign_attrs(findings_note=NOTE)  # fmt: skip
+    ).assign_attrs(headline=headline(data), findings_note=NOTE)  # fmt: skip
 
 
 def join_verdict(holds: np.ndarray) -> str:
-    """From yes (1), no (0) and undecided (NaN) for each of VERDICT_WORDS."""
+    """From yes (1), no (0) and undecided (NaN) for each of VERDICT_WORDS.
+
+    Health that is unknown (a number was not captured) leaves no head undecided.
+    """
     words = [word for word, value in zip(VERDICT_WORDS.values(), holds, strict=True) if value == 1]
-    return " and ".join(words) or ("undecided" if np.isnan(holds).any() else "neither")
+    behaviour = holds[len(VERDICT_WORDS) - len(BEHAVIOUR_WORDS) :]
+    return " and ".join(words) or ("undecided" if np.isnan(behaviour).any() else OTHER)
 
 
 def describe_numbers(value: Callable[[str], Any], unknown: str) -> str:
     """One line for a head; ``value`` returns its variables, ``unknown`` says why scanning is undecided."""
-    frozen = ""
-    if math.isfinite(value("frozenness_ln")):
-        low, high = value("frozenness_ln_low"), value("frozenness_ln_high")
-        bounds = f" ({low:.2f} to {high:.2f})" if high - low > 0.005 else ""
-        frozen = f", frozen {value('frozenness_ln'):.2f} in ln t{bounds}"
-    times = [f"{name} {value(name):.4g}" if math.isfinite(value(name)) else f"no {name}: {value(name + '_reason')}"
-             for name in ("t_snap", "t_snap_ln")]  # fmt: skip
-    scan_index = f"scan index {value('scan_index'):+.3f} ({value('scan_low_all'):+.3f} to {value('scan_high_all'):+.3f}"
+    sizes = [f"entropy {value('entropy_rel'):.2f} of uniform"]
+    if math.isfinite(value("max_logit")):
+        sizes.append(f"max logit {value('max_logit'):.3g}")
+    if math.isfinite(value("output_share")):
+        sizes.append(f"output {100 * value('output_share'):.2g} % of the residual stream")
+    scan_index = f"scan index {value('scan_index'):+.3f} ({value('scan_low'):+.3f} to {value('scan_high'):+.3f}"
     return "; ".join([
-        f"scanning undecided ({unknown})" if unknown else f"{scan_index}, chance ±{value('scan_chance'):.3f})",
-        ", ".join([f"moved {value('moved_from_start'):.3f}{frozen}", *times]),
-        f"first key {value('sink'):.2f} (uniform {value('sink_uniform'):.2f})",
-        f"own and previous {value('near'):.2f} (uniform {value('near_uniform'):.2f})",
+        ", ".join(sizes),
+        f"scanning undecided ({unknown})" if unknown else f"{scan_index}, by chance ±{value('scan_chance'):.3f})",
+        f"attention moved by {value('moved_from_start'):.3f}{_slowing(value)}",
+        f"on the first key {value('sink'):.2f} (uniform {value('sink_uniform'):.2f})",
+        f"on own and previous position {value('near'):.2f} (uniform {value('near_uniform'):.2f})",
     ])  # fmt: skip
+
+
+def _slowing(value: Callable[[str], Any]) -> str:
+    """When attention moved fastest per e-fold of steps, and how much of that speed is left."""
+    if not math.isfinite(value("frozenness_ln")):
+        return "" if math.isnan(value("snaps")) and not value("t_snap_ln_reason") else f" ({value('t_snap_ln_reason')})"
+    low, high = (max(0.0, 1 - value(f"frozenness_ln_{end}")) for end in ("high", "low"))
+    left = f"{100 * low:.0f}" if high - low < 0.005 else f"{100 * low:.0f} to {100 * high:.0f}"
+    fastest = value("t_fastest_ln")
+    when = f", fastest around step {fastest:,.0f}" if 0 < fastest < math.inf else ""
+    return f"{when}, last e-fold of steps at {left} % of its greatest speed"
 
 
 def summary(data: xr.Dataset) -> str:
@@ -112,7 +134,7 @@ def summary(data: xr.Dataset) -> str:
     Returns
     -------
     str
-        The number of heads with each verdict, then one line per head with its verdict and numbers.
+        What is wrong in one sentence, the number of heads with each verdict, then one line per head.
 
     Examples
     --------
@@ -121,7 +143,7 @@ def summary(data: xr.Dataset) -> str:
     >>> layer = torch.nn.TransformerEncoderLayer(8, 2, 8, batch_first=True)
     >>> probe = ss.Probe(torch.nn.Sequential(torch.nn.Embedding(7, 8), layer), torch.arange(18).reshape(2, 9) % 7)
     >>> probe.measure(0)
-    >>> print(summary(probe.dataset()).splitlines()[0])
+    >>> print(summary(probe.dataset()).splitlines()[1])
     2 heads, 1 measurement from step 0 to 0: 2 undecided
     """
     data = data if "verdict" in data else add_findings(data)
@@ -134,7 +156,8 @@ def summary(data: xr.Dataset) -> str:
     steps = data["step"].values
     counts = ", ".join(f"{n} {word}" for word, n in Counter(verdicts.values()).most_common())
     n_steps = f"{len(steps)} measurement{'' if len(steps) == 1 else 's'}"
-    lines = [f"{len(heads)} heads, {n_steps} from step {steps[0]} to {steps[-1]}: {counts}"]
+    lines = [data.attrs.get("headline", headline(data)) + "."]
+    lines.append(f"{len(heads)} heads, {n_steps} from step {steps[0]} to {steps[-1]}: {counts}")
     if unknown := why_scanning_is_unknown(data):
         lines.append(f"whether heads scan is undecided: {unknown}; it needs several sequences and a corpus")
     lines += [f"{names[at]:{width}}  {verdicts[at]:{wide}}  {data['verdict_numbers'].values[at]}" for at in heads]

@@ -12,12 +12,21 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from scansnap.measure.snap_curves import NOT_YET
+from scansnap.probe.findings.verdicts import OTHER, VERDICT_WORDS
 from scansnap.probe.report.curves import values_of
 
-WORDS = ("scans", "snaps", "sink", "positional", "neither", "undecided")  # the first one of a head gives its colour
+WORDS = (*VERDICT_WORDS.values(), OTHER, "undecided")  # the first one of a head gives its colour
 UNJUDGED = "not judged"
 DERIVED = ("scan_index", "scan_low", "scan_high", "t_snap", "t_snap_ln", "frozenness_ln")
-LAST = ("entropy_rel", "sink", "previous", "induction")  # quantities of the last measurement, in the table
+LAST = (
+    "entropy_rel",
+    "max_logit",
+    "output_share",
+    "sink",
+    "previous",
+    "induction",
+)  # quantities of the last measurement, in the table
 
 
 @dataclass(frozen=True)
@@ -54,8 +63,8 @@ class HeadSummary:
 
     def time(self, name: str) -> str:
         """A snapping time, or the reason why there is none."""
-        value = self.numbers[name]
-        return step_words(value) if math.isfinite(value) else self.reasons[name] or ("not yet" if self.words else "–")
+        value, reason = self.numbers[name], self.reasons[name]
+        return step_words(value) if math.isfinite(value) else "still moving" if reason == NOT_YET else reason or "–"
 
 
 def heads_of(data: xr.Dataset) -> list[HeadSummary]:

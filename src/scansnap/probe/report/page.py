@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from datetime import UTC, datetime
 from os import PathLike, fspath
 from pathlib import Path
@@ -14,7 +15,8 @@ import xarray as xr
 
 from scansnap.checks import InputError
 from scansnap.html.page import render
-from scansnap.probe.findings import add_findings
+from scansnap.probe.findings import add_findings, health
+from scansnap.probe.findings.scan import LEAST
 from scansnap.probe.report.curves import FINE, LogStepAxis, QuantityCurves, compute_curves, loss_of, path, values_of
 from scansnap.probe.report.heads import WORDS, HeadSummary, counts, heads_of, make_example, most_scanning, step_words
 from scansnap.probe.schema import VARIABLES
@@ -22,6 +24,8 @@ from scansnap.storage import WriteError, check_writable, put
 
 PACKAGE = "scansnap.probe.report"
 EXAMPLES = 5
+LIMITS = {"max_logit": health.MAX_LOGIT, "growing": health.GROWING, "collapsed": health.COLLAPSED, "dead": health.DEAD,
+          "idle": health.IDLE, "scans": LEAST}  # fmt: skip
 
 
 def report(data: xr.Dataset, target: str | PathLike[str]) -> Path:
@@ -44,17 +48,18 @@ def page(data: xr.Dataset) -> str:
     axis, heads = LogStepAxis(data["step"].values if "step" in data.coords else np.array([])), heads_of(data)
     curves = compute_curves(data, axis)
     places = [axis.place(step) for step in axis.steps[axis.shown()]]
+    rows = _rows(heads)
     shown, by_scan = most_scanning(heads, values_of(data, "moved_from_start"), EXAMPLES)
     filters = {"number": number, "figure": figure, "percent": percent, "step": step_words, "interval": interval}
     text = render(
         PACKAGE, filters, _payload(data, axis, places, curves, heads, shown),
-        heads=heads, rows=_rows(heads), n_columns=max((head.head + 1 for head in heads), default=0),
+        heads=heads, rows=rows, n_columns=max((head.head + 1 for head in heads), default=0),
         counts=counts(heads), snapped=[head for head in heads if _marked(axis, head) is not None],
         judged=any(head.words for head in heads), words=WORDS, loss=loss_of(data, axis),
         ticks=axis.ticks(), axis=axis, curves=curves, fine=FINE,
         lines=_lines(curves[0], places) if curves else {}, uniform=curves[0].uniform if curves else [],
         examples=[(head, make_example(data, head)) for head in shown], by_scan=by_scan,
-        facts=_facts(data), nonfinite=json.loads(data.attrs.get("nonfinite_since", "{}")),
+        facts=_facts(data), kinds=_kinds(rows), limits=LIMITS, has_tokens="tokens" in data,
         steps=[int(step) for step in axis.steps],
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )  # fmt: skip
@@ -67,6 +72,11 @@ def _rows(heads: list[HeadSummary]) -> list[list[HeadSummary]]:
     for head in heads:
         layers.setdefault(head.layer, []).append(head)
     return list(layers.values())
+
+
+def _kinds(rows: list[list[HeadSummary]]) -> dict[str, int]:
+    """The number of layers of each type."""
+    return Counter("full" if row[0].kind == "self" else row[0].kind for row in rows)
 
 
 def _lines(curves: QuantityCurves, places: list[int]) -> dict[tuple[int, int], str]:
@@ -152,4 +162,6 @@ def interval(head: HeadSummary) -> str:
 
 
 def percent(value: float) -> str:
+    if not math.isfinite(value):
+        return "–"
     return f"{100 * value:.0f} %" if value >= 0.095 or value == 0 else f"{100 * value:.1f} %"

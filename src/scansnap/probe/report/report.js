@@ -127,6 +127,7 @@ function numbers(head) {
   const interval = head.scan_low === null ? "" : ` (${number(head.scan_low, true)} … ${number(head.scan_high, true)})`;
   /** @type {[string, string, boolean?][]} */
   const rows = [
+    ["largest logit", number(head.max_logit)], ["output share", head.output_share === null ? "–" : `${figure(100 * head.output_share)} %`],
     ["scan index", number(head.scan_index, true) + interval, true],
     ["snap in t", head.times[0], true], ["snap in ln t", head.times[1], true],
     ["frozenness", number(head.frozenness_ln)], ["sink", number(head.sink)],

@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scansnap.corpus.windows import Windows
+from scansnap.probe.findings.scan import scan_findings
 from scansnap.probe.probe import Probe
 from scansnap.text.training import log_spaced
 
@@ -204,6 +205,7 @@ def build(name: str, *, vocab_size: int, width: int, heads: int, length: int, se
     return transformers.LlamaForCausalLM(config)
 
 
+SMALLEST = 0.01  # scan index that counts; the probe asks users for more
 IN_THE_END = ("scan_index", "scan_low", "scan_high", "scan_chance")
 OF_HEADS = ("scans", "snaps", "t_snap", "t_snap_ln", "t_fastest_ln", "frozenness", "frozenness_ln")
 WORDS = ("verdict", "t_snap_ln_reason")
@@ -235,6 +237,7 @@ class TrainingProbes:
         control and whether it scans among it. NaN where training failed, and the verdict is ``failed``.
         """
         data, control = (probe.dataset() for probe in (self.probe, self.control))
+        data, control = (one.assign(scans=scan_findings(one, SMALLEST).scans) for one in (data, control))
         if not failed and data.sizes["step"] < len(self.losses):
             raise RuntimeError("a measurement failed")  # the probe has warned, and let training go on
         last, heads = data.isel(step=-1), ("layer", "head")
