@@ -29,6 +29,17 @@ def test_run_and_look(scansnap: Callable[..., tuple[int, str, str]], run_as_main
     assert last < first
 
 
+def test_the_probe_in_a_loop(run_as_main: Callable[..., str]) -> None:
+    """Step 0 is before the first update, and the last step is measured."""
+    import scansnap as ss
+
+    (snippet,) = blocks((ROOT / "docs" / "attach.md").read_text(encoding="utf-8"), "python")
+    run_as_main(snippet)
+    steps = ss.load("probe.zarr").step.values
+    assert (steps[0], steps[-1]) == (0, 30)
+    assert Path("probe.html").is_file()
+
+
 def test_the_first_snippet(run_as_main: Callable[..., str]) -> None:
     (snippet,) = blocks(INDEX, "python")
     assert "holds" in run_as_main(snippet)
