@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export OMP_WAIT_POLICY = PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock test browser page lint fuzz test-all integration reproduce bench wheel newcomer docs test-lowest \
+.PHONY: help install lock test browser page lint fuzz test-all integration reproduce bench wheel newcomer docs paper test-lowest \
   test-newest clean
 
 help: ## what there is to make
@@ -93,6 +93,9 @@ $(VENV)/installed-docs: constraints.txt $(SOURCES) | $(BIN)/python
 
 docs: $(VENV)/installed-docs ## the documentation, checked and with its tutorials run, in site/; opens without a server
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+paper: ## docs/theory.md as LaTeX and, where pdflatex is installed, as a PDF, in $(OUT)/paper
+	$(PYTHON) docs/scripts/paper.py --out $(OUT)/paper
 
 # what every part of the package rests on, once with each: the numbers, the files, the command line, the page, the probe
 CORE := tests/checks tests/classes tests/sampling tests/results tests/storage tests/corpus tests/kernels/test_kernels.py \

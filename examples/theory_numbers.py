@@ -1,4 +1,4 @@
-"""The numbers of docs/theory.md, computed: ``python examples/theory_numbers.py [drive] [memory] [response] [late]``.
+"""The numbers of docs/derivations.md: ``python examples/theory_numbers.py [drive] [memory] [response] [late]``.
 
 Each part prints the tables and sentences of its section with the numbers as they come out; all together takes a minute.
 """
@@ -135,7 +135,7 @@ def late() -> None:
 PARTS = {"drive": drive, "memory": memory, "response": response, "late": late}
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="The numbers of docs/theory.md.")
+    parser = argparse.ArgumentParser(description="The numbers of docs/derivations.md.")
     parser.add_argument("part", nargs="*", choices=[*PARTS, []], help=f"any of {', '.join(PARTS)}; all without")
     for part in parser.parse_args().part or PARTS:
         PARTS[part]()

@@ -16,7 +16,7 @@ PAGE = (ROOT / "docs" / "errata.md").read_text(encoding="utf-8")
 SECTIONS = re.split(r"^### ", PAGE, flags=re.M)[1:]
 POWERS = str.maketrans("−⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "--0123456789")
 TEST = re.compile(r"(tests/[\w/]+\.py)::(\w+)")
-THEORY = ("errata", "theory", "claims")
+THEORY = ("errata", "theory", "derivations", "claims")
 
 
 def printed(text: str) -> list[tuple[float, float]]:

@@ -1,4 +1,4 @@
-"""An exact law of the flow, for any classes, overlaps and queries (docs/theory.md), from zero start:
+"""An exact law of the flow, for any classes, overlaps and queries (docs/derivations.md), from zero start:
 
 Σ_m z_ml/η_Z − ½‖Y_l‖²/η_Y = −∫ Σ_n p_n f_nl² (f_nᵀ Y r_n) dt        for every token l
 """

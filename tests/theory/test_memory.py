@@ -184,7 +184,7 @@ TABLE = {  # predicted over measured, dominant token: leading, and with the exac
 
 @pytest.mark.parametrize("ratio", TABLE)
 def test_against_the_flow(ratio: float) -> None:
-    """M = 2014, K = 2, ρ = 0.2407, as `textbook` is: the table of docs/theory.md, which a wrong ρ does not give."""
+    """M = 2014, K = 2, ρ = 0.2407, as `textbook` is: the table of docs/derivations.md; a wrong ρ does not give it."""
     leading, exact = (over_flow(2, 2014, 0.24071462, ratio, TIMES, form) for form in ("leading", "exact"))
     np.testing.assert_allclose(leading[:, 4], TABLE[ratio][0], atol=6e-4)
     np.testing.assert_allclose(exact[:, 4], TABLE[ratio][1], atol=6e-4 if ratio == 1 else 6e-5)

@@ -1,4 +1,4 @@
-"""The numbers of docs/theory.md that no other test holds are those that examples/theory_numbers.py prints."""
+"""The numbers of docs/derivations.md that no other test holds are those that examples/theory_numbers.py prints."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_the_rows_of_the_memory(capsys: pytest.CaptureFixture[str]) -> None:
     script = runpy.run_path(str(ROOT / "examples" / "theory_numbers.py"))
     script["memory"]()
     printed = capsys.readouterr().out
-    page = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "derivations.md").read_text(encoding="utf-8")
 
     def computed(ratio: str, name: str) -> list[float]:
         return [float(x) for x in row(printed, f"ratio {ratio} ", name).split()[-4:]]
@@ -39,5 +39,5 @@ def test_the_sentence_of_the_drive(capsys: pytest.CaptureFixture[str]) -> None:
     script = runpy.run_path(str(ROOT / "examples" / "theory_numbers.py"))
     script["drive"]()
     percent = float(capsys.readouterr().out.split("leading B is ")[1].split("%")[0])
-    page = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "derivations.md").read_text(encoding="utf-8")
     assert f"{percent:.0f}% of B on `textbook`" in page

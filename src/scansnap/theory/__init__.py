@@ -2,8 +2,8 @@
 
 The paper's: closed_form, expansions, token_growth, and modified (its proof).
 
-Ours (``docs/theory.md``), for one query and equal overlaps: frozen, drive, memory, crossover, late, momentum; for any
-classes: class_drive, fates, drift. Numbers in, numbers out.
+Ours (``docs/theory.md``, ``docs/derivations.md``), for one query and equal overlaps: frozen, drive, memory, crossover,
+late, momentum; for any classes: class_drive, fates, drift. Numbers in, numbers out.
 
 Every function broadcasts over its arguments and returns a float when all of them are scalars. t counts
 batch-size-1 steps; s = t/K is the number of visits of one class.

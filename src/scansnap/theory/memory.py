@@ -17,7 +17,7 @@ The integral of the leading-order D′ is a Dawson function F; with σ² = κ/2 
     ∫₀ᵘ e^{ρx − σ²(u² − x²)} dx = [e^{ρu} F(σu + c) − e^{−σ²u²} F(c)]/σ
 
 Limits: first order in z, and leading order in 1/M in what is remembered; the drive may be the exact one
-(``form="exact"``). On the exact flow at M = 2014, ρ = 0.24: see ``docs/theory.md``.
+(``form="exact"``). On the exact flow at M = 2014, ρ = 0.24: see ``docs/derivations.md``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The drive: B_n of attention that has hardly moved, in place of Theorem 4's (docs/theory.md §1).
+"""The drive: B_n of attention that has hardly moved, in place of Theorem 4's (docs/derivations.md §1).
 
 With frozen attention the decoder is Y = Σ f_n a_nᵀ, and its effect on attention integrates, exactly, to
 
@@ -29,7 +29,7 @@ from scansnap.theory import growth_drive, u
 
 DRIVE = Statement(
     "drive",
-    "Drive (ours, docs/theory.md §1)",
+    "Drive (ours, docs/derivations.md §1)",
     "while the memory of the decoder is weak, B_n is the integrated drive of frozen attention",
     kind="ours",
 )

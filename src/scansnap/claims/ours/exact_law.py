@@ -1,4 +1,4 @@
-"""An exact law of attention and decoder, for any classes, overlaps and queries (docs/theory.md, "An exact law").
+"""An exact law of attention and decoder, for any classes, overlaps and queries (docs/derivations.md, "An exact law").
 
 d‖Y_l‖²/dt = 2η_Y Σ_n p_n f_nl (Y r_n)_l, whose sum also stands in ż. From zero tables, for every token l,
 
@@ -24,7 +24,7 @@ from scansnap.claims.evidence import Array, Evidence
 
 LAW = Statement(
     "exact-law",
-    "Exact law (ours, docs/theory.md)",
+    "Exact law (ours, docs/derivations.md)",
     "Σ_m z_ml/η_Z = ½‖Y_l‖²/η_Y − ∫ Σ_n p_n f_nl² (f_nᵀ Y r_n) dt for every token l",
     kind="identity",
 )

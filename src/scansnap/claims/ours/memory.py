@@ -1,4 +1,4 @@
-"""The memory of the decoder: every logit of the symmetric family, in closed form (docs/theory.md §2).
+"""The memory of the decoder: every logit of the symmetric family, in closed form (docs/derivations.md §2).
 
 Y was learned with earlier f's, and the difference from the present f pulls attention back. With the clock u of the
 frozen decoder, ε = η_Z/η_Y, v = dz/du, v̄ = Σ_j f_j² v_j and D(u) the drive,
@@ -30,7 +30,7 @@ from scansnap.theory import frozen_decoder, memory_tokens
 
 MEMORY = Statement(
     "memory",
-    "Memory (ours, docs/theory.md §2)",
+    "Memory (ours, docs/derivations.md §2)",
     "every token's z is the closed form of drive and memory of the decoder",
     kind="ours",
 )
@@ -72,7 +72,7 @@ def _logits(evidence: Evidence, family: SymmetricClasses, t: Array) -> Array:
 
 
 def linear_assumptions(evidence: Evidence, overlap: float, gap: float, moved: float) -> list[Assumption]:
-    """The neglected terms must be small at the end of the window (docs/theory.md): ρ, u and the largest |z| there."""
+    """Neglected terms must be small at the end of the window (docs/derivations.md): ρ, u and the largest |z| there."""
     k, m = evidence.classes.n_classes, evidence.classes.vocab_size
     first = moved * (1 + overlap * gap)
     terms = ((1 + overlap * (k - 2)) / overlap + k - 1) * float(np.exp(min(overlap * gap, 500.0))) / m

@@ -1,4 +1,4 @@
-"""The linear response: every logit to first order, for any classes and queries (docs/theory.md §3).
+"""The linear response: every logit to first order, for any classes and queries (docs/derivations.md §3).
 
 `scansnap.response` expands the flow around frozen attention and estimates its own range of validity: ``z_error``
 is the contribution of squares of z, and ``trusted_until`` the time at which that exceeds a tenth. Both are tested on
@@ -25,7 +25,7 @@ from scansnap.claims.time_windows import TRANSITION
 
 RESPONSE = Statement(
     "response",
-    "Response (ours, docs/theory.md §3)",
+    "Response (ours, docs/derivations.md §3)",
     "every token's z is the linear response of the flow around frozen attention, within its range of validity",
     kind="ours",
 )

@@ -1,4 +1,4 @@
-"""Symmetric classes, for which our theory is a closed form (docs/theory.md).
+"""Symmetric classes, for which our theory is a closed form (docs/derivations.md).
 
 K ≥ 2 classes of one query with equal probabilities, one common token in all of them, and the same distinct
 probabilities: then every overlap is f_nᵀf_n' = f_c² = ρ. The preset ``textbook`` is such a family.

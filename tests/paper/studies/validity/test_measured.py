@@ -58,7 +58,7 @@ def test_the_memory_predicts_the_deviations_and_the_controls_do_not(row: dict) -
 
 
 def test_the_error_is_that_of_the_response(row: dict) -> None:
-    """docs/theory.md has 1e-3 for textbook at 100 t₀ and this ratio."""
+    """docs/derivations.md has 1e-3 for textbook at 100 t₀ and this ratio."""
     assert 5e-4 < row["error_100"] < 2e-3
     assert row["error_1"] < row["error_10"] < row["error_100"]
     for moment in MOMENTS:
