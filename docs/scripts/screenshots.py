@@ -35,7 +35,7 @@ def small(browser: Any, address: str) -> None:
     shoot(page, "map")
     page.keyboard.press("m")
     page.keyboard.press("2")
-    page.wait_for_timeout(1500)
+    page.wait_for_function("() => document.querySelector('#y-canvas')?.ariaLabel?.includes('step 1')")
     shoot(page, "decoder")
     page.keyboard.press("1")
     page.click("#edit-weights")

@@ -9,6 +9,7 @@ import re
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -218,9 +219,9 @@ def recording(call: Callable[..., int], opened: list[str]) -> Callable[..., int]
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with a name are of POSIX")
 def test_no_pipe_device_or_link_in_a_store_is_opened(saved: Path, tmp_path: Path) -> None:
     before = (saved / "zarr.json").read_bytes()
-    (tmp_path / "outside").mkdir()
-    (tmp_path / "outside" / "zarr.json").write_bytes((saved / "loss" / "zarr.json").read_bytes())
-    for make in (os.mkfifo, lambda place: os.symlink("/dev/zero", place), lambda place: place.write_bytes(before)):
+    (tmp_path / "outside.json").write_bytes(before)  # the same bytes, but not inside
+    links = [partial(os.symlink, target) for target in ("/dev/zero", tmp_path / "outside.json")]
+    for make in (os.mkfifo, *links, lambda place: place.write_bytes(before)):
         (saved / "zarr.json").unlink()
         make(saved / "zarr.json")
         if make is os.mkfifo or (saved / "zarr.json").is_symlink():

@@ -129,7 +129,7 @@ def test_retrieval_needs_an_order_among_components() -> None:
     assert soft_labels.judge_mixture(soft_labels.GRAPH, soft_labels.trained_head(soft_labels.GRAPH)).status == "fails"
 
 
-@pytest.mark.parametrize("eta_z", [0.0, 1.0])
+@pytest.mark.parametrize("eta_z", [0.0, pytest.param(1.0, marks=pytest.mark.integration)])
 def test_contexts_that_cannot_be_told_apart_have_no_log_odds(eta_z: float) -> None:
     found = soft_labels.logits(eta_z, same_contexts=True)
     assert soft_labels.judge_inside(soft_labels.FROZEN, found).status == "fails"

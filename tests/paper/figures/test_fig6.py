@@ -88,6 +88,7 @@ def test_findings_by_another_route(computed, ten_seeds, seeds):
     assert sum(value < 0 for value in t) >= rejected(p)
 
 
+@pytest.mark.integration
 def test_more_seeds_decide_more(computed, ten_seeds):
     for few, many in zip(computed.findings, ten_seeds.findings, strict=True):
         assert many.undecided < few.undecided
@@ -99,6 +100,7 @@ def test_more_seeds_decide_more(computed, ten_seeds):
     assert [finding.verdict for finding in findings] == ["undecided"] * 3
 
 
+@pytest.mark.integration
 def test_entropy_rises_before_the_threshold_with_two_classes(ten_seeds):
     """All four curves of K = 2 rise from 1 to 2, by less than 5% of the tokens attended to: no margin may hide it."""
     before = ten_seeds.findings[1]
@@ -109,6 +111,7 @@ def test_entropy_rises_before_the_threshold_with_two_classes(ten_seeds):
     assert change.max() < 0.15
 
 
+@pytest.mark.integration
 def test_least_entropy_moves_with_the_number_of_classes(ten_seeds):
     """About 1 for two classes and 3 for twenty, in SGD and, lower, in the heavy-ball equation."""
     least = ten_seeds.extra["least"]

@@ -2,8 +2,6 @@
 
 import json
 import math
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -229,33 +227,17 @@ def test_halfway_and_the_share_of_the_fall():
     assert math.isnan(share_learned(steps, loss, math.nan))
 
 
-WITHOUT = """
-import sys
-sys.modules["transformers"] = None
-from scansnap.cli.app import main
-main()
-"""
-
-
-def test_without_transformers_the_target_is_refused(tmp_path):
-    command = [sys.executable, "-c", WITHOUT, "reproduce", "table1", "probe", "--out", str(tmp_path / "x")]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert "transformers" in done.stderr
-    assert not (tmp_path / "x").exists()
-
-
-def test_text_that_is_not_there_is_refused_before_any_work(tmp_path):
-    words = ("reproduce", "probe", "--data", "nowhere", "--out", str(tmp_path / "x"))
-    done = subprocess.run([sys.executable, "-m", "scansnap", *words], capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 2
-    assert "nowhere" in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert not any((tmp_path / "x").glob("*"))
-
-
-def test_the_study_itself_says_what_it_lacks(effort, monkeypatch):
+def test_without_transformers_the_target_is_refused(refuses, tmp_path, effort, monkeypatch):
     monkeypatch.setattr(targets, "installed", lambda name: False)
+    refuses("TARGET", "reproduce", "table1", "probe", "--out", "x", names="transformers")
+    assert not (tmp_path / "x").exists()
     with refused("TARGET", "probe", names="transformers"):
         probe.compute(effort)
+
+
+def test_text_that_is_not_there_is_refused_before_any_work(scansnap, tmp_path):
+    code, _, err = scansnap("reproduce", "probe", "--data", "nowhere", "--out", "x")
+    assert code == 2
+    assert "nowhere" in err
+    assert len(err.strip().splitlines()) == 1
+    assert not any((tmp_path / "x").glob("*"))
