@@ -30,7 +30,7 @@ import numpy as np
 import torch
 
 from scansnap.corpus import Corpus, load_corpus
-from scansnap.corpus.cooccurrence import cooccurrence, count
+from scansnap.corpus.cooccurrence import cooccurrence
 from scansnap.corpus.corpus import TRAINED_ON
 from scansnap.corpus.encoding import BLOCK, map_split
 from scansnap.corpus.sources import SPLITS, find_corpus
@@ -82,19 +82,22 @@ def anonymous() -> int:
 
 
 class ZipfStream:
-    """Blocks of independent Zipf words by seed; ``seconds`` is the time spent making them."""
+    """Independent Zipf words by seed, made block by block when sliced; ``seconds`` is the time that takes."""
 
     def __init__(self, tokens: int) -> None:
-        self.tokens, self.seconds = tokens, 0.0
+        self.size, self.seconds = tokens, 0.0
         self.cumulative = np.cumsum(1 / np.arange(1, WORDS + 1))
 
-    def __call__(self) -> Iterator[np.ndarray]:
-        for number, start in enumerate(range(0, self.tokens, BLOCK)):
-            began = time.process_time()
-            draws = np.random.default_rng(number).random(min(BLOCK, self.tokens - start)) * self.cumulative[-1]
-            block = np.minimum(np.searchsorted(self.cumulative, draws), WORDS - 1).astype(np.int32)
-            self.seconds += time.process_time() - began
-            yield block
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, block: slice) -> np.ndarray:
+        began = time.process_time()
+        n_tokens = min(block.stop, self.size) - block.start
+        draws = np.random.default_rng(block.start // BLOCK).random(n_tokens) * self.cumulative[-1]
+        tokens = np.minimum(np.searchsorted(self.cumulative, draws), WORDS - 1).astype(np.int32)
+        self.seconds += time.process_time() - began
+        return tokens
 
 
 def loading(data: str | None) -> None:
@@ -117,12 +120,13 @@ def counting(tokens: int) -> None:
         (100, 10, 1000, False),
         (100, 10, None, True),
     ):
-        stream = ZipfStream(tokens)
+        stream: Any = ZipfStream(tokens)
+        corpus = Corpus("zipf", "Zipf words", vocabulary, stream, stream, stream)
         with measured() as took:
-            found = count(stream, vocabulary, queries=queries, next_per_query=per_query, top=top, cross_eos=cross)
+            counts = cooccurrence(corpus, queries=queries, next_per_query=per_query, top=top, cross_eos=cross)
         seconds = took.processor - stream.seconds
         print(
-            f"{queries:8d} {per_query:5d} {top or WORDS:8d} {cross!s:>6s} {found.share:6.3f} "
+            f"{queries:8d} {per_query:5d} {top or WORDS:8d} {cross!s:>6s} {counts.share:6.3f} "
             f"{tokens / seconds:12,.0f} {(took.peak - took.before) / 1e6:6,.0f} MB",
             flush=True,
         )

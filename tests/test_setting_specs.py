@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
+import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ import scansnap as ss
 from refusals import refused
 from scansnap import runs
 from scansnap.checks import InputError
+from scansnap.cli.app import commands
 from scansnap.cli.reference import reference, table
 from scansnap.cli.run import find_run
 from scansnap.dynamics import norms, optimizers
@@ -40,6 +42,12 @@ Command = Callable[..., tuple[int, str, str]]
 
 
 # --- one place ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def command_tree() -> Callable[..., Any]:
+    """The commands with the settings that are registered when it is called."""
+    return lambda **options: typer.main.get_command(commands())(**options)
 
 
 @pytest.fixture

@@ -1,8 +1,7 @@
-"""Which runs to make: rates and seeds, one entry per run.
+"""Learning rates and seeds of runs, one entry per run.
 
-``grid(eta_z=[0.5, 1], ratio=[1, 2], seed=range(10))`` is the outer product of its arguments, the last one
-varying fastest. The seed decides data and initial values, nothing else does: runs that differ only in their
-rates see the same sequences.
+``grid(eta_z=[0.5, 1], ratio=[1, 2], seed=range(10))`` is the outer product of its arguments; the last argument varies
+fastest. Only the seed determines data and initial values: runs with different rates see the same sequences.
 """
 
 from __future__ import annotations
@@ -41,19 +40,19 @@ class Runs:
     """
 
     eta_y: np.ndarray = setting(
-        1.0, "Decoder rate: how fast Y learns which token votes for which next token.", per_run=float, least=0,
+        1.0, "Learning rate η_Y of the decoder table Y.", per_run=float, least=0,
         page=Page("Decoder rate", "η_Y", **_RATE))  # fmt: skip
     eta_z: np.ndarray = setting(
-        1.0, "Attention rate: how fast attention moves; 0 freezes it.", per_run=float, least=0,
+        1.0, "Learning rate η_Z of the attention logits Z; 0 freezes attention.", per_run=float, least=0,
         page=Page("Attention rate", "η_Z", **_RATE))  # fmt: skip
     seed: np.ndarray = setting(
-        0, "Decides the sampled sequences and random initial values, nothing else.", per_run=int, most=MAX_SEED,
+        0, "Random seed of the sampled sequences and the initial values.", per_run=int, most=MAX_SEED,
         page=Page("Seed", most=2**53 - 1))  # fmt: skip
     momentum: np.ndarray = setting(
-        0.0, "Carries each update on into the next ones; both rates act 1/(1 − μ) times as fast.", per_run=float,
+        0.0, "Momentum μ; both learning rates act 1/(1 − μ) times as fast.", per_run=float,
         least=0, below=1, page=Page("Momentum", "μ", 0.0, 0.99, default=0.9, most=0.999))  # fmt: skip
-    weight_decay_y: np.ndarray = setting(0.0, "Weight decay of Y alone.", per_run=float, least=0, page=None)
-    weight_decay_z: np.ndarray = setting(0.0, "Weight decay of Z alone.", per_run=float, least=0, page=None)
+    weight_decay_y: np.ndarray = setting(0.0, "Weight decay of Y only.", per_run=float, least=0, page=None)
+    weight_decay_z: np.ndarray = setting(0.0, "Weight decay of Z only.", per_run=float, least=0, page=None)
     fields_set: tuple[str, ...] = field(default=(), kw_only=True)
 
     def __len__(self) -> int:
@@ -109,7 +108,7 @@ SHARED = ("momentum", "weight_decay", *DECAYS)  # one value for all runs may be 
 _INSTEAD = {
     "ratio": SettingSpec("η_Y / η_Z, instead of eta_y.", per_run=float, above=0, page=None, name="ratio", kind="float"),
     "weight_decay": SettingSpec(
-        "Pulls both tables back towards 0 in every step.", per_run=float, least=0, name="weight_decay", kind="float",
+        "Weight decay of Y and Z.", per_run=float, least=0, name="weight_decay", kind="float",
         default=0.0, page=Page("Weight decay", "λ", 0.0, 0.1, most=10.0)),
 }  # fmt: skip
 

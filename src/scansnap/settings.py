@@ -78,7 +78,9 @@ class SettingSpec:
         unit = f" ({self.unit})" if self.unit else ""
         none = ", or none" if self.optional and not self.accepts else ""
         default = "" if self.default is EMPTY else f"; default: {format_value(self.default)}"
-        return f"{self.expected}{none}{unit}{default}"
+        is_technical = self.most is not None and self.most >= 2**31 - 1  # a limit of arrays, of no use to a reader
+        expected = replace(self, most=None).expected if is_technical else self.expected
+        return f"{expected}{none}{unit}{default}"
 
     def check(self, value: Any) -> Any:
         """Return ``value`` in its plain form; refuse what is not accepted."""

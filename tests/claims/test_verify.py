@@ -200,7 +200,6 @@ def test_nothing_fails_where_nothing_applies(verify_command):
         (["--map", "theorem-1", "--x", "ratio"], "the axis ratio"),
         (["--map", "theorem-1", "--points", "2", "--out", "m.txt"], "--out"),
         (["nowhere.zarr"], ("the result path", "nowhere.zarr")),
-        (["a.toml", "--classes", "b.toml"], "--classes"),
     ],
 )
 def test_bad_input(refuses, tmp_path, words, field):

@@ -17,11 +17,7 @@ from scansnap.classes import PRESETS, SequenceClasses
 # Classes 0 and 1 share the query 5, class 2 has its own: token 0 is common everywhere, token 1 is shared
 # across queries only, token 3 within query 5 only.
 TABLE = np.array(
-    [
-        [0.50, 0.25, 0.00, 0.25, 0, 0, 0, 0],
-        [0.25, 0.00, 0.25, 0.50, 0, 0, 0, 0],
-        [0.50, 0.50, 0.00, 0.00, 0, 0, 0, 0],
-    ]
+    [[0.50, 0.25, 0.00, 0.25, 0, 0, 0, 0], [0.25, 0.00, 0.25, 0.50, 0, 0, 0, 0], [0.50, 0.50, 0.00, 0.00, 0, 0, 0, 0]]
 )
 QUERY, NEXT = [5, 5, 6], [4, 1, 7]
 
@@ -115,7 +111,7 @@ def test_tokens_common_to_a_query_with_one_class_are_distinct() -> None:
 
 
 @pytest.mark.parametrize(
-    ("knobs", "field"),
+    ("options", "field"),
     [
         ({"n_queries": 0}, "n_queries"),
         ({"n_queries": 2.0}, "n_queries"),
@@ -123,26 +119,17 @@ def test_tokens_common_to_a_query_with_one_class_are_distinct() -> None:
         ({"common": -1}, "common"),
         ({"common_per_query": True}, "common_per_query"),
         ({"distinct": "10"}, "distinct"),
-        (
-            {"common": 0, "distinct": 0},
-            "common + common_per_query + distinct",
-        ),
+        ({"common": 0, "distinct": 0}, "common + common_per_query + distinct"),
         ({"common_weight": 0}, "common_weight"),
         ({"distinct_weights": [1, 2]}, "distinct_weights"),
         ({"distinct_weights": "ab"}, "distinct_weights"),
-        (
-            {"distinct": 2, "distinct_weights": [1, 0]},
-            "distinct_weights",
-        ),
-        (
-            {"distinct": 2, "distinct_weights": [1, np.inf]},
-            "distinct_weights",
-        ),
+        ({"distinct": 2, "distinct_weights": [1, 0]}, "distinct_weights"),
+        ({"distinct": 2, "distinct_weights": [1, np.inf]}, "distinct_weights"),
     ],
 )
-def test_synthetic_refuses(knobs: dict[str, Any], field: str) -> None:
+def test_synthetic_refuses(options: dict[str, Any], field: str) -> None:
     with refused(field):
-        SequenceClasses.synthetic(**knobs)
+        SequenceClasses.synthetic(**options)
 
 
 # --- word-like classes -----------------------------------------------------------------------------------
@@ -191,7 +178,7 @@ def test_zipf_needs_room_for_its_tokens(overlap: float, least: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("knobs", "field"),
+    ("options", "field"),
     [
         ({"vocab": 2}, "vocab"),
         ({"classes": 0}, "classes"),
@@ -201,9 +188,9 @@ def test_zipf_needs_room_for_its_tokens(overlap: float, least: int) -> None:
         ({"seed": -1}, "seed"),
     ],
 )
-def test_zipf_refuses(knobs: dict[str, Any], field: str) -> None:
+def test_zipf_refuses(options: dict[str, Any], field: str) -> None:
     with refused(field):
-        SequenceClasses.zipf(**knobs)
+        SequenceClasses.zipf(**options)
 
 
 # --- the bundled words -----------------------------------------------------------------------------------
@@ -236,46 +223,26 @@ def test_preset_by_name() -> None:
     assert SequenceClasses.preset("syn-small") == SequenceClasses.syn_small()
     assert SequenceClasses.preset("syn-medium") == SequenceClasses.syn_medium(1)
     assert SequenceClasses.preset("syn-medium", n_queries=3) == SequenceClasses.syn_medium(3)
-    knobs = {"next_per_query": 3, "common_weight": 2}
-    assert SequenceClasses.preset("synthetic", **knobs) == SequenceClasses.synthetic(**knobs)
+    options = {"next_per_query": 3, "common_weight": 2}
+    assert SequenceClasses.preset("synthetic", **options) == SequenceClasses.synthetic(**options)
     assert SequenceClasses.preset("zipf", vocab=50, seed=1) == SequenceClasses.zipf(vocab=50, seed=1)
 
 
 @pytest.mark.parametrize(
-    ("name", "knobs", "field"),
+    ("name", "options", "field"),
     [
-        (
-            "syn-large",
-            {},
-            "preset",
-        ),
+        ("syn-large", {}, "preset"),
         (3, {}, "preset"),
-        (
-            "syn-small",
-            {"n_queries": 2},
-            "the setting 'n_queries' of preset syn-small",
-        ),
-        (
-            "syn-medium",
-            {"n_query": 3},
-            "the setting 'n_query' of preset syn-medium",
-        ),
-        (
-            "zipf",
-            {"name": "words"},
-            "the setting 'name' of preset zipf",
-        ),
-        (
-            "syn-small",
-            {"cls": 1},
-            "the setting 'cls' of preset syn-small",
-        ),
+        ("syn-small", {"n_queries": 2}, "the setting 'n_queries' of preset syn-small"),
+        ("syn-medium", {"n_query": 3}, "the setting 'n_query' of preset syn-medium"),
+        ("zipf", {"name": "words"}, "the setting 'name' of preset zipf"),
+        ("syn-small", {"cls": 1}, "the setting 'cls' of preset syn-small"),
         ("syn-medium", {"n_queries": "3"}, "n_queries"),
     ],
 )
-def test_preset_refuses(name: Any, knobs: dict[str, Any], field: str) -> None:
+def test_preset_refuses(name: Any, options: dict[str, Any], field: str) -> None:
     with refused(field):
-        SequenceClasses.preset(name, **knobs)
+        SequenceClasses.preset(name, **options)
 
 
 # --- ways in, and what comes out -------------------------------------------------------------------------
@@ -406,31 +373,13 @@ def with_first_row(row: list[Any]) -> np.ndarray:
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
-        (
-            {"p_context": with_first_row([-0.25, 0.5, 0.75, 0, 0, 0, 0, 0])},
-            "P(·|0)",
-        ),
+        ({"p_context": with_first_row([-0.25, 0.5, 0.75, 0, 0, 0, 0, 0])}, "P(·|0)"),
         ({"p_context": TABLE * [[1], [np.nan], [1]]}, "P(·|1)"),
-        (
-            {"p_context": with_first_row([1, np.inf, 0, 0, 0, 0, 0, 0])},
-            "P(·|0)",
-        ),
-        (
-            {"p_context": TABLE * [[1], [1], [0.5]]},
-            "the sum of P(·|2)",
-        ),
-        (
-            {"p_context": TABLE * [[1.25], [1], [1]]},
-            "the sum of P(·|0)",
-        ),
-        (
-            {"p_context": TABLE * [[1], [0], [1]]},
-            ("P(·|1)", "empty"),
-        ),
-        (
-            {"p_context": [0.5, 0.5]},
-            "p_context",
-        ),
+        ({"p_context": with_first_row([1, np.inf, 0, 0, 0, 0, 0, 0])}, "P(·|0)"),
+        ({"p_context": TABLE * [[1], [1], [0.5]]}, "the sum of P(·|2)"),
+        ({"p_context": TABLE * [[1.25], [1], [1]]}, "the sum of P(·|0)"),
+        ({"p_context": TABLE * [[1], [0], [1]]}, ("P(·|1)", "empty")),
+        ({"p_context": [0.5, 0.5]}, "p_context"),
         ({"p_context": [[0.5, 0.5], [1]]}, "p_context"),
         ({"p_context": [["a", "b"]]}, "p_context"),
         ({"p_context": [[True, False]]}, "p_context"),
@@ -447,19 +396,13 @@ def with_first_row(row: list[Any]) -> np.ndarray:
         ({"query": [[5], [5, 6]]}, "query"),
         ({"next_token": [4, 1, 8]}, "next_token"),
         ({"next_token": [4, 1, 7.5]}, "next_token"),
-        (
-            {"next_token": [[4, 1, 7]]},
-            "next_token",
-        ),
+        ({"next_token": [[4, 1, 7]]}, "next_token"),
         ({"next_token": [4, 7, 4]}, "next_token"),
         ({"p_class": [0.5, 0.5]}, "p_class"),
         ({"p_class": [1.5, -0.5, 0]}, "p_class"),
         ({"p_class": [1, np.nan, 0]}, "p_class"),
         ({"p_class": [0.5, 0.5, 0.5]}, ("the sum of p_class", 1.5)),
-        (
-            {"p_class": [0, 0, 0]},
-            ("p_class", "empty"),
-        ),
+        ({"p_class": [0, 0, 0]}, ("p_class", "empty")),
         ({"p_class": ["a", "b", "c"]}, "p_class"),
     ],
 )
@@ -482,24 +425,15 @@ def test_repeated_next_token_is_counted_right() -> None:
         ({"tokens": [[[0], [1, 2]], [2, 0]]}, "tokens of class 0"),
         ({"tokens": [[0, 1], [2, 2]]}, "tokens of class 1"),
         ({"tokens": [[0, 1]]}, "probs"),
-        (
-            {"tokens": [[0, 1, 2], [2, 0]]},
-            "class 0",
-        ),
+        ({"tokens": [[0, 1, 2], [2, 0]]}, "class 0"),
         ({"tokens": [], "probs": []}, "p_context"),
-        (
-            {"tokens": [[0, 1], []], "probs": [[0.5, 0.5], []]},
-            ("P(·|1)", "empty"),
-        ),
+        ({"tokens": [[0, 1], []], "probs": [[0.5, 0.5], []]}, ("P(·|1)", "empty")),
         ({"probs": [[0.5, 0.5], ["a", "b"]]}, "probabilities of class 1"),
         ({"probs": [[0.5, 0.5], [-0.5, 1.5]]}, "P(·|1)"),
         ({"probs": [[0.5, 0.25], [1, 0]]}, "the sum of P(·|0)"),
         ({"vocab_size": 0}, "vocab_size"),
         ({"vocab_size": 6.0}, "vocab_size"),
-        (
-            {"vocab_size": 1, "tokens": [[0], [0]], "probs": [[1], [1]]},
-            ("the number of classes", 2),
-        ),
+        ({"vocab_size": 1, "tokens": [[0], [0]], "probs": [[1], [1]]}, ("the number of classes", 2)),
         ({"query": [3, 6]}, "query"),
     ],
 )
@@ -527,9 +461,7 @@ def random_classes(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, SequenceCla
 
 @settings(max_examples=80, deadline=None)
 @given(random_classes())
-def test_distinct_and_common_follow_their_definition(
-    drawn: tuple[np.ndarray, np.ndarray, SequenceClasses],
-) -> None:
+def test_distinct_and_common_follow_their_definition(drawn: tuple[np.ndarray, np.ndarray, SequenceClasses]) -> None:
     table, query, classes = drawn
     inside = table > 0
     omega = inside.sum(axis=0)  # |Ω(l)|
@@ -544,9 +476,7 @@ def test_distinct_and_common_follow_their_definition(
 
 @settings(max_examples=80, deadline=None)
 @given(random_classes())
-def test_distinct_and_common_partition_the_support(
-    drawn: tuple[np.ndarray, np.ndarray, SequenceClasses],
-) -> None:
+def test_distinct_and_common_partition_the_support(drawn: tuple[np.ndarray, np.ndarray, SequenceClasses]) -> None:
     classes = drawn[2]
     for n in range(classes.n_classes):
         for local in (False, True):

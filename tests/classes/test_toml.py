@@ -79,22 +79,10 @@ def changed(old: str, new: str) -> str:
     ("text", "field"),
     [
         # keys nobody reads
-        (
-            changed("tokens = [2]", "tokens = [2]\nnext = 2"),
-            "next",
-        ),
-        (
-            'preset = "syn-medium"\nn_query = 3',
-            "the setting 'n_query' of preset syn-medium",
-        ),
-        (
-            'preset = "syn-small"\nvocab_size = 34',
-            "the setting 'vocab_size' of preset syn-small",
-        ),
-        (
-            'preset = "syn-small"\nname = "mine"',
-            "the setting 'name' of preset syn-small",
-        ),
+        (changed("tokens = [2]", "tokens = [2]\nnext = 2"), "next"),
+        ('preset = "syn-medium"\nn_query = 3', "the setting 'n_query' of preset syn-medium"),
+        ('preset = "syn-small"\nvocab_size = 34', "the setting 'vocab_size' of preset syn-small"),
+        ('preset = "syn-small"\nname = "mine"', "the setting 'name' of preset syn-small"),
         # missing keys
         ("", ("class", None)),
         ("vocab_size = 4", ("class", None)),
@@ -103,91 +91,43 @@ def changed(old: str, new: str) -> str:
         (changed("next_token = 2\n", ""), ("next_token of class 1", None)),
         (changed("tokens = [2]\n", ""), ("tokens of class 1", None)),
         (changed("p_context = [1]\n", ""), ("p_context of class 1", None)),
-        (
-            changed("p_class = 0.25\n", ""),
-            ("p_class of class 0", None),
-        ),
-        (
-            changed("p_class = 0.75\n", ""),
-            ("p_class of class 1", None),
-        ),
+        (changed("p_class = 0.25\n", ""), ("p_class of class 0", None)),
+        (changed("p_class = 0.75\n", ""), ("p_class of class 1", None)),
         # wrong types
         ("classes = 3", "classes"),
         ("class = 3", "class"),
         ("class = []", "class"),
         ("class = [1]", "class"),
-        (
-            "[class]\nquery = 3",
-            "class",
-        ),
+        ("[class]\nquery = 3", "class"),
         ("preset = 3", "preset"),
-        (
-            'preset = "syn"',
-            "preset",
-        ),
-        (
-            'preset = "syn-medium"\nn_queries = 1.0',
-            "n_queries",
-        ),
-        (
-            changed("vocab_size = 4", 'vocab_size = "4"'),
-            "vocab_size",
-        ),
-        (
-            changed("vocab_size = 4", "vocab_size = 4.0"),
-            "vocab_size",
-        ),
-        (
-            changed("vocab_size = 4", "vocab_size = true"),
-            ("vocab_size", True),
-        ),
+        ('preset = "syn"', "preset"),
+        ('preset = "syn-medium"\nn_queries = 1.0', "n_queries"),
+        (changed("vocab_size = 4", 'vocab_size = "4"'), "vocab_size"),
+        (changed("vocab_size = 4", "vocab_size = 4.0"), "vocab_size"),
+        (changed("vocab_size = 4", "vocab_size = true"), ("vocab_size", True)),
         (changed("query = 3", "query = true"), ("query of class 0", True)),
         (changed("query = 3", "query = 3.0"), "query of class 0"),
         (changed("query = 3", "query = [1, 2]"), "query of class 0"),
-        (
-            changed("next_token = 2", 'next_token = "2"'),
-            "next_token of class 1",
-        ),
+        (changed("next_token = 2", 'next_token = "2"'), "next_token of class 1"),
         (changed("p_class = 0.75", "p_class = true"), ("p_class of class 1", True)),
         (changed("p_class = 0.75", "p_class = [0.75]"), "p_class of class 1"),
         (changed("tokens = [2]", "tokens = 2"), "tokens of class 1"),
-        (
-            changed("tokens = [2]", "tokens = [2.0]"),
-            "tokens of class 1",
-        ),
-        (
-            changed("tokens = [1, 0]", "tokens = [true, 0]"),
-            "tokens of class 0",
-        ),
-        (
-            changed("tokens = [1, 0]", "tokens = [[1, 0], [1]]"),
-            "tokens of class 0",
-        ),
+        (changed("tokens = [2]", "tokens = [2.0]"), "tokens of class 1"),
+        (changed("tokens = [1, 0]", "tokens = [true, 0]"), "tokens of class 0"),
+        (changed("tokens = [1, 0]", "tokens = [[1, 0], [1]]"), "tokens of class 0"),
         (changed("p_context = [1]", "p_context = 1"), "p_context of class 1"),
-        (
-            changed("[0.75, 0.25]", "[0.75, '0.25']"),
-            "p_context of class 0",
-        ),
-        (
-            changed("p_context = [1]", "p_context = [true]"),
-            "p_context of class 1",
-        ),
+        (changed("[0.75, 0.25]", "[0.75, '0.25']"), "p_context of class 0"),
+        (changed("p_context = [1]", "p_context = [true]"), "p_context of class 1"),
         # wrong values
         (changed("query = 3", "query = 4"), "query"),
         (changed("tokens = [2]", "tokens = [-1]"), "tokens of class 1"),
-        (
-            changed("next_token = 2", "next_token = 1"),
-            "next_token",
-        ),
+        (changed("next_token = 2", "next_token = 1"), "next_token"),
         (changed("[0.75, 0.25]", "[0.75, nan]"), "P(·|0)"),
         (changed("[0.75, 0.25]", "[0.75, inf]"), "P(·|0)"),
         (changed("[0.75, 0.25]", "[1.25, -0.25]"), "P(·|0)"),
         (changed("[0.75, 0.25]", "[0.5, 0.25]"), "the sum of P(·|0)"),
         (changed("[0.75, 0.25]", "[1]"), "class 0"),
-        (
-            changed("p_class = 0.75", "p_class = 0.5"),
-            "the sum of p_class",
-        ),
+        (changed("p_class = 0.75", "p_class = 0.5"), "the sum of p_class"),
     ],
 )
 def test_bad_tables(tmp_path: Path, text: str, field: str) -> None:

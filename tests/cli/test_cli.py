@@ -27,13 +27,13 @@ def test_run_equals_simulate(scansnap, tmp_path):
     scansnap("run", "--preset", "syn-medium", "--set", "n_queries=2", "--eta-z", "0.5,1", "--ratio", 2,
              "--seed", "0:3", "--steps", 7, "--record", "0,7", "--init", "uniform",
              "--out", "x.nc", "--no-figure")  # fmt: skip
-    ours = ss.simulate(
+    direct = ss.simulate(
         ss.SequenceClasses.syn_medium(2), ss.grid(eta_z=[0.5, 1], ratio=2, seed=range(3)), steps=7, record=[0, 7],
         init="uniform",
     )  # fmt: skip
     data = ss.load(tmp_path / "x.nc")
-    np.testing.assert_array_equal(data.attention, ours.attention)
-    np.testing.assert_array_equal(data.eta_y, ours.eta_y)
+    np.testing.assert_array_equal(data.attention, direct.attention)
+    np.testing.assert_array_equal(data.eta_y, direct.eta_y)
     assert not (tmp_path / "x.png").exists()
 
 
@@ -137,14 +137,10 @@ def test_default_outputs_are_numbered(scansnap, tmp_path):
 
 
 def test_starting_is_quick_because_torch_is_loaded_late():
-    for code in (
-        "import scansnap",
-        "import scansnap.cli.app",
-        "import scansnap; scansnap.SequenceClasses.syn_small()",
-    ):
-        seen = subprocess.run([sys.executable, "-c", f"{code}\nimport sys; print('torch' in sys.modules)"],
+    for code in ("import scansnap", "import scansnap.cli.app", "import scansnap; scansnap.SequenceClasses.syn_small()"):
+        process = subprocess.run([sys.executable, "-c", f"{code}\nimport sys; print('torch' in sys.modules)"],
                               capture_output=True, text=True, check=True)  # fmt: skip
-        assert seen.stdout.strip() == "False", code
+        assert process.stdout.strip() == "False", code
 
 
 def test_the_core_imports_only_torch_numpy_scipy_and_xarray():
@@ -180,9 +176,9 @@ def test_help_is_quick_because_nothing_heavy_is_loaded():
         f"for words in {[(), *HELP]!r}: commands()([*words, '--help'], standalone_mode=False)\n"
         "print([name for name in ('torch', 'scipy', 'xarray', 'zarr', 'matplotlib') if name in sys.modules])"
     )
-    seen = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert seen.stdout.count("Example: scansnap") == 1 + len(HELP)
-    assert seen.stdout.splitlines()[-1] == "[]"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.count("Example: scansnap") == 1 + len(HELP)
+    assert process.stdout.splitlines()[-1] == "[]"
 
 
 def test_progress_off_a_terminal_is_a_line_with_pace_and_time_left(monkeypatch, capsys):

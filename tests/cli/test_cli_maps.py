@@ -52,11 +52,11 @@ def test_a_map_tells_its_cost_and_is_drawn_beside_the_flow_s(work, tmp_path):
 
 def test_a_stopped_map_keeps_what_is_finished_and_the_same_command_does_the_rest(work, refuses, tmp_path, monkeypatch):
     assert work(*MAP, "--out", "whole.png")[0] == 0
-    train, made = regime_map_sgd.train_group, []
+    train, groups = regime_map_sgd.train_group, []
 
     def stops(group, *rest):
-        made.append(group)
-        if len(made) == 3 + 4:  # three for the estimate; of the others some are trained ahead
+        groups.append(group)
+        if len(groups) == 3 + 4:  # three for the estimate; of the others some are trained ahead
             raise KeyboardInterrupt
         return train(group, *rest)
 

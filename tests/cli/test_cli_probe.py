@@ -85,11 +85,11 @@ def test_state_dicts_with_a_function_of_ones_own(scansnap, here: Path, loader: s
     line = ("probe", "run", "--batch", "ids.npy", "--loader", f"{loader}:load", "--json")
     code, out, err = scansnap(*line)
     assert (code, err) == (0, "")
-    said = json.loads(out)
-    assert said["steps"] == [1, 2, 10], "by number, not by name"
-    assert [one["path"] for one in said["heads"]] == ["attention", "attention"]
-    assert (said["model"], said["there_before"]) == ("Net", 0)
-    assert all(one["verdict"] for one in said["heads"])
+    messages = json.loads(out)
+    assert messages["steps"] == [1, 2, 10], "by number, not by name"
+    assert [item["path"] for item in messages["heads"]] == ["attention", "attention"]
+    assert (messages["model"], messages["there_before"]) == ("Net", 0)
+    assert all(item["verdict"] for item in messages["heads"])
     with_text = ("--batch", "text.txt", "--loader", f"{loader}:with_text", *SIZE, "--corpus", "text.txt")
     assert scansnap("probe", "run", *with_text, "--out", "b.zarr")[0] == 0
     assert "the batch itself" not in loaded(here / "b.zarr").attrs["corpus"]

@@ -22,25 +22,25 @@ def test_a_table_with_verdicts_and_numbers(scansnap):
 def test_files_and_json_say_the_same(scansnap, tmp_path):
     code, out, _ = scansnap("survey", *NAMES, "--json", "--out", "new/survey")
     assert code == 0
-    told = json.loads(out)
-    assert told["totals"] == {"holds": 2, "fails": 0, "undecided": 0, "not applicable": 0}
-    assert json.loads((tmp_path / "new/survey/survey.json").read_text()) == told
+    report = json.loads(out)
+    assert report["totals"] == {"holds": 2, "fails": 0, "undecided": 0, "not applicable": 0}
+    assert json.loads((tmp_path / "new/survey/survey.json").read_text()) == report
     rows = list(csv.DictReader((tmp_path / "new/survey/survey.csv").read_text().splitlines()))
     assert [row["name"] for row in rows] == NAMES
     table = (tmp_path / "new/survey/survey.md").read_text().splitlines()
     assert [line.split(" | ")[0] for line in table[2:]] == [f"| `{name}`" for name in NAMES]
-    for row, one in zip(rows, told["statements"], strict=True):
-        assert row["verdict"] == one["verdict"] == "holds"
-        assert float(row["measured"]) == one["measured"]
-        assert {"source", "setting", "predicted", "low", "high", "quantity"} <= one.keys()
+    for row, statement in zip(rows, report["statements"], strict=True):
+        assert row["verdict"] == statement["verdict"] == "holds"
+        assert float(row["measured"]) == statement["measured"]
+        assert {"source", "setting", "predicted", "low", "high", "quantity"} <= statement.keys()
 
 
 def test_intervals_over_seeds_are_in_the_json(scansnap):
-    one = json.loads(scansnap("survey", "factors-decay", "--quick", "--json")[1])["statements"][0]
-    assert one["low"] < one["measured"] < one["high"]
-    assert one["interval"] == [one["low"], one["high"]]
-    assert one["arxiv"] == "2410.23819"
-    assert "as we read it" in one["source"]
+    statement = json.loads(scansnap("survey", "factors-decay", "--quick", "--json")[1])["statements"][0]
+    assert statement["low"] < statement["measured"] < statement["high"]
+    assert statement["interval"] == [statement["low"], statement["high"]]
+    assert statement["arxiv"] == "2410.23819"
+    assert "as we read it" in statement["source"]
 
 
 def test_earlier_results_are_not_replaced_unasked(scansnap, tmp_path):

@@ -114,11 +114,11 @@ def test_predict_names_the_words_of_each_query(text_command, text, tmp_path):
     code, out, _ = text_command(*asked, "--steps", 30, "--out", "p.safetensors", "--json")
     assert code == 0
     result = json.loads(out)
-    assert [(one["query"], one["step"]) for one in result["predicted"]] == [
+    assert [(prediction["query"], prediction["step"]) for prediction in result["predicted"]] == [
         ("the", 10), ("the", 30), ("park", 10), ("park", 30)
     ]  # fmt: skip
-    for one in result["predicted"]:
-        z = [z for _, z in one["words"]]
+    for prediction in result["predicted"]:
+        z = [z for _, z in prediction["words"]]
         assert 1 <= len(z) <= 3
         assert z == sorted(z, reverse=True)
     code, out, _ = text_command(*asked, "--steps", 30, "--out", "p.safetensors", "--resume")
@@ -137,12 +137,10 @@ def test_predict_names_the_words_of_each_query(text_command, text, tmp_path):
     [
         (("--rank", 3), "rank"),
         (("--layers", 2), "layers"),
-        (("--model", "transformer"), "--model"),
         (("--init", "uniform"), "init"),
         (("--query", "zebra"), ("word", "zebra")),
         (("--at", 6), "--at"),
         (("--top", 0), "--top"),
-        (("--validate-every", 2), "--validate-every"),
         (("--resume",), "--out"),
     ],
 )
@@ -201,18 +199,20 @@ def test_a_model_of_subwords_can_be_asked_everything(text_refuses, text_command,
     assert not {"#", "Ġ"} & set(out)  # pieces joined to words
     code, out, _ = text_command("evaluate", "s.safetensors", "--data", text, "--json")
     assert code == 0
-    found = json.loads(out)
-    per_word = [math.log(one["perplexity_per_word"]) / math.log(one["perplexity"]) for one in (result, found)]
+    evaluation = json.loads(out)
+    per_word = [
+        math.log(values["perplexity_per_word"]) / math.log(values["perplexity"]) for values in (result, evaluation)
+    ]
     assert per_word[0] == pytest.approx(per_word[1])  # tokens in a word; windows are longer here than in training
-    nats = math.log(found["perplexity_per_word"]) * (len((text / "valid.txt").read_text().split()) + 30 - 1)
+    nats = math.log(evaluation["perplexity_per_word"]) * (len((text / "valid.txt").read_text().split()) + 30 - 1)
     characters = len((text / "valid.txt").read_text())
-    assert found["bits_per_character"] == pytest.approx(nats / math.log(2) / characters)
-    assert found["unknown"] == 0
+    assert evaluation["bits_per_character"] == pytest.approx(nats / math.log(2) / characters)
+    assert evaluation["unknown"] == 0
     monkeypatch.setitem(sys.modules, "tokenizers", None)  # reading tables takes no cutting
     code, out, _ = text_command("explain", "s.safetensors", "--query", "the", "--json")
     assert code == 0
     assert json.loads(out)["query"] == "the"
-    assert [found["name"] for found in lens.models(tmp_path)] == ["s"]
+    assert [evaluation["name"] for evaluation in lens.models(tmp_path)] == ["s"]
     assert lens.explain(lens.check(tmp_path, "s", "the"), "the")["query"] == "the"
     text_refuses("tokenizer", "sample", "s.safetensors", "--prompt", "the cat", names="scansnap[text]")
 
@@ -265,12 +265,12 @@ def test_a_longer_training_goes_on_where_the_shorter_ended(text_command, model, 
     ids=["resume with other words", "overwrite with a bad option", "overwrite and diverge at once"],
 )
 def test_a_training_that_comes_to_nothing_leaves_the_model_and_its_words(text_command, model, text, code, change):
-    before, said = model.read_bytes(), text_command("explain", model, "--query", "mat", "--json")
-    found, _, err = text_command("train", "--data", text, "--steps", 40, "--batch", 4, "--length", 8, "--eta-y", 20,
+    before, explanation = model.read_bytes(), text_command("explain", model, "--query", "mat", "--json")
+    result, _, err = text_command("train", "--data", text, "--steps", 40, "--batch", 4, "--length", 8, "--eta-y", 20,
                                  "--eta-z", 2, "--out", model, "--device", "cpu", *change)  # fmt: skip
-    assert found == code, err
+    assert result == code, err
     assert model.read_bytes() == before
-    assert text_command("explain", model, "--query", "mat", "--json") == said
+    assert text_command("explain", model, "--query", "mat", "--json") == explanation
 
 
 @pytest.mark.parametrize(
@@ -359,14 +359,14 @@ def test_every_setting_of_a_model_is_an_option(text_command, text, tmp_path):
                                 "--residual", "false", "--no-bias", "--clip", "none", "--init", 0.2,
                                 "--out", "t.safetensors")  # fmt: skip
     assert code == 0, err
-    made = read_header(tmp_path / "t.safetensors").model
-    wanted = {"width": 12, "heads": 3, "norm": "pre", "residual": False, "bias": False, "clip": None, "init": 0.2}
-    assert {name: made[name] for name in wanted} == wanted
+    saved = read_header(tmp_path / "t.safetensors").model
+    expected = {"width": 12, "heads": 3, "norm": "pre", "residual": False, "bias": False, "clip": None, "init": 0.2}
+    assert {name: saved[name] for name in expected} == expected
     code, _, err = text_command(*words, "--layers", 2, "--eta-y", "20,10", "--residual", "plain", "--out",
                                 "y.safetensors")  # fmt: skip
     assert code == 0, err
-    made = read_header(tmp_path / "y.safetensors").model
-    assert (made["eta_y"], made["eta_z"], made["residual"], made["init"]) == ([20, 10], [2, 1], "plain", "uniform")
+    saved = read_header(tmp_path / "y.safetensors").model
+    assert (saved["eta_y"], saved["eta_z"], saved["residual"], saved["init"]) == ([20, 10], [2, 1], "plain", "uniform")
 
 
 @pytest.mark.parametrize(
@@ -394,6 +394,6 @@ def test_defaults_of_the_command_are_told_where_they_are_not_those_of_the_settin
     plain = {"layers": 2, "init": "uniform"} if kind == "yz" and given else given
     ours, theirs = model_settings(kind, given, words, device).to_dict(), KINDS[kind](words, **plain).to_dict()
     assert {name for name in ours if ours[name] != theirs[name]} <= set(DEFAULTS[kind])
-    options = model_specs()
+    options = model_specs(*KINDS)
     for name, default in DEFAULTS[kind].items():
         assert f"default: {default}" in options[name].help + options[name].summary

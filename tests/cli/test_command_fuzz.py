@@ -42,17 +42,17 @@ NASTY = (
 
 def commands() -> dict[tuple[str, ...], Any]:
     """All commands with their parameters."""
-    found: dict[tuple[str, ...], Any] = {}
+    by_words: dict[tuple[str, ...], Any] = {}
 
     def visit(command: Any, words: tuple[str, ...]) -> None:
         if hasattr(command, "commands"):
             for name, below in command.commands.items():
                 visit(below, (*words, name))
         else:
-            found[words] = command
+            by_words[words] = command
 
     visit(typer.main.get_command(cli.commands()), ())
-    return found
+    return by_words
 
 
 COMMANDS = commands()
@@ -60,9 +60,9 @@ COMMANDS = commands()
 
 def values(parameter: Any) -> st.SearchStrategy[str]:
     """Strings for one option: its default, what its help speaks of, numbers, and what nobody should say."""
-    told = [word for word in re.split(r"[^\w.:+-]+", getattr(parameter, "help", None) or "") if word]
+    help_words = [word for word in re.split(r"[^\w.:+-]+", getattr(parameter, "help", None) or "") if word]
     default = parameter.default
-    usual = [*told, "1", "2", "0.5", "the"] + [str(default)] * (
+    usual = [*help_words, "1", "2", "0.5", "the"] + [str(default)] * (
         3 if isinstance(default, str | int | float | Path) else 0
     )
     numbers = st.one_of(st.integers(-3, 300).map(str), st.floats(0, 10).map(str))
@@ -235,12 +235,12 @@ def call(line: list[str]) -> tuple[int, str, str]:
 
 def contents(folder: Path) -> dict[str, tuple[int, int]]:
     """Everything there; files with size and time of change."""
-    found = {}
+    entries_by_path = {}
     for root, folders, files in os.walk(folder):
-        found |= {os.path.join(root, name): (0, 0) for name in folders}
+        entries_by_path |= {os.path.join(root, name): (0, 0) for name in folders}
         entries = {place: os.lstat(place) for place in (os.path.join(root, name) for name in files)}
-        found |= {place: (entry.st_size, entry.st_mtime_ns) for place, entry in entries.items()}
-    return found
+        entries_by_path |= {place: (entry.st_size, entry.st_mtime_ns) for place, entry in entries.items()}
+    return entries_by_path
 
 
 @pytest.mark.parametrize(

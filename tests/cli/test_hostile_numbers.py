@@ -28,7 +28,8 @@ def refused(scansnap, tmp_path, field: str, *words: str) -> str:
     before = set(tmp_path.iterdir())
     code, out, err = scansnap(*words)
     assert (code, out, err.count("\n")) == (2, "", 1), err
-    assert err.startswith(f"Error: {field}: "), err
+    option = "--" + field.replace("_", "-")
+    assert err.startswith(f"Error: {option if option in words else field}: "), err
     assert set(tmp_path.iterdir()) == before
     return err
 

@@ -53,8 +53,10 @@ EVERY = pytest.mark.parametrize("name", WRITERS)
 def evidence():
     from scansnap.classes import SequenceClasses
 
-    found = claims.gather_evidence(SequenceClasses.syn_small(), eta_y=0.9, eta_z=0.02, context=float("inf"), t_end=2.0)
-    return found, claims.Report("a setting", tuple(claims.judge_evidence(found))[:2])
+    gathered = claims.gather_evidence(
+        SequenceClasses.syn_small(), eta_y=0.9, eta_z=0.02, context=float("inf"), t_end=2.0
+    )
+    return gathered, claims.Report("a setting", tuple(claims.judge_evidence(gathered))[:2])
 
 
 @pytest.fixture
@@ -110,13 +112,13 @@ def test_it_writes_what_it_says(work, tmp_path, name):
 def test_somebodys_file_is_not_replaced(work, tmp_path, name):
     if name == "reproduce":
         (tmp_path / "x").mkdir()
-        taken = tmp_path / "x" / "fig3.png"
+        existing = tmp_path / "x" / "fig3.png"
     else:
-        taken = tmp_path / WRITERS[name][2]
+        existing = tmp_path / WRITERS[name][2]
     if name in ("run", "sweep"):
-        taken.mkdir()
-        taken = taken / "thesis.txt"
-    taken.write_text("somebody's")
+        existing.mkdir()
+        existing = existing / "thesis.txt"
+    existing.write_text("somebody's")
     before = whole(tmp_path)
     code, out, err = call(work, name)
     assert code == 2
@@ -125,7 +127,7 @@ def test_somebodys_file_is_not_replaced(work, tmp_path, name):
     assert out == ""
     assert whole(tmp_path) == before
     assert call(work, name, "--overwrite")[0] in (0, 1)
-    assert not taken.exists() or taken.read_bytes() != b"somebody's"
+    assert not existing.exists() or existing.read_bytes() != b"somebody's"
 
 
 PLACES = ["", "/", "..", "folder", "file/{}", "/proc/{}", "/dev/null/{}", "n" * 260 + "{}", "new/" + "n" * 260 + "/{}",

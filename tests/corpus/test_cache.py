@@ -128,7 +128,7 @@ def test_ids_outside_the_vocabulary_are_not_trusted(folder: Path, own_cache: Pat
     (entry,) = own_cache.iterdir()
     for split in SPLITS:
         np.save(entry / f"{split}.npy", good.split(split) + np.uint16(50))
-    corpus_module.seal_entry(entry, EncodedText(good.vocabulary, {}, dict.fromkeys(SPLITS, 1)))
+    corpus_module.finish_text(entry, EncodedText(good.vocabulary, {}, dict.fromkeys(SPLITS, 1)))
     assert corpus_module.read_entry(entry) is None
 
 
@@ -139,7 +139,7 @@ def test_pickles_are_not_loaded(folder: Path, own_cache: Path) -> None:
     np.save(entry / "train.npy", np.array([{}], dtype=object), allow_pickle=True)
     with pytest.raises(ValueError, match="object"):
         map_split(entry, "train")
-    corpus_module.seal_entry(entry, EncodedText(good.vocabulary, {}, dict.fromkeys(SPLITS, 1)))
+    corpus_module.finish_text(entry, EncodedText(good.vocabulary, {}, dict.fromkeys(SPLITS, 1)))
     assert corpus_module.read_entry(entry) is None
     assert same(load_corpus(folder), good)
 
@@ -180,9 +180,9 @@ def test_text_that_changes_meanwhile_is_not_cached(
         return real(*args, **kwargs)  # type: ignore[arg-type]
 
     monkeypatch.setattr(corpus_module, "encode", slow_encode)
-    found = load_corpus(folder)
+    corpus = load_corpus(folder)
     assert list(own_cache.iterdir()) == []
-    assert found.vocabulary.decode(found.valid) == "c a\n"  # its file is gone, not its ids
+    assert corpus.vocabulary.decode(corpus.valid) == "c a\n"  # its file is gone, not its ids
 
 
 def test_killed_while_writing_leaves_no_entry(folder: Path, own_cache: Path) -> None:
@@ -224,7 +224,7 @@ def test_interrupted_while_writing_leaves_nothing(
 
 
 def test_progress_reaches_the_end(folder: Path) -> None:
-    said: list[tuple[int, int]] = []
-    load_corpus(folder, progress=lambda done, total: said.append((done, total)))
-    assert [done for done, _ in said] == sorted(done for done, _ in said)
-    assert said[-1][0] == said[-1][1] == sum((folder / f"{s}.txt").stat().st_size for s in SPLITS)
+    messages: list[tuple[int, int]] = []
+    load_corpus(folder, progress=lambda done, total: messages.append((done, total)))
+    assert [done for done, _ in messages] == sorted(done for done, _ in messages)
+    assert messages[-1][0] == messages[-1][1] == sum((folder / f"{s}.txt").stat().st_size for s in SPLITS)

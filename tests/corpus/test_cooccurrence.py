@@ -19,7 +19,7 @@ from scansnap.checks import InputError
 from scansnap.corpus import Corpus, load_corpus
 from scansnap.corpus.cooccurrence import context_counts, cooccurrence, pair_counts
 from scansnap.corpus.encoding import split_into_blocks
-from scansnap.corpus.vocabulary import EOS, UNK, Vocabulary, build
+from scansnap.corpus.vocabulary import EOS, UNK, build
 from scansnap.results.trajectory import classes_of
 
 
@@ -64,7 +64,7 @@ def test_contexts_against_the_loop(dense: bool, case: dict[str, Any]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "DENSE_CELLS", 10**6 if dense else 0)
         patch.setattr(module, "CONTEXT_BLOCK", 12)
-        found = context_counts(
+        counts = context_counts(
             split_into_blocks(tokens, case["size"]),
             query,
             following,
@@ -73,7 +73,7 @@ def test_contexts_against_the_loop(dense: bool, case: dict[str, Any]) -> None:
             eos=case["eos"],
         )
     expected = slow_contexts(case["stream"], case["pairs"], case["top"], case["window"], case["eos"])
-    np.testing.assert_array_equal(found.toarray(), expected)
+    np.testing.assert_array_equal(counts.toarray(), expected)
 
 
 @pytest.mark.parametrize("dense", [True, False])
@@ -84,9 +84,9 @@ def test_pairs_against_a_counter(dense: bool, case: dict[str, Any]) -> None:
     queries = np.unique([q for q, _ in case["pairs"]])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "DENSE_CELLS", 10**6 if dense else 0)
-        found = pair_counts(split_into_blocks(np.array(stream, np.int32), case["size"]), queries, case["m"]).toarray()
+        pairs = pair_counts(split_into_blocks(np.array(stream, np.int32), case["size"]), queries, case["m"]).toarray()
     counts = Counter(itertools.pairwise(stream))
-    assert found.tolist() == [[counts[int(q), n] for n in range(case["m"])] for q in queries]
+    assert pairs.tolist() == [[counts[int(q), n] for n in range(case["m"])] for q in queries]
 
 
 def corpus_of(text: str, **settings: Any) -> Corpus:
@@ -107,23 +107,23 @@ def named(found: module.Cooccurrence) -> list[tuple[str, str, int]]:
 
 
 def test_next_words_are_disjoint_greedily_by_count() -> None:
-    found = cooccurrence(ANIMALS, queries=["the", "a"], next_per_query=2, top=None)
-    assert named(found) == [("the", "cat", 2), ("a", "dog", 4), ("a", "fox", 1)]
-    assert found.share == 7 / 11
+    counts = cooccurrence(ANIMALS, queries=["the", "a"], next_per_query=2, top=None)
+    assert named(counts) == [("the", "cat", 2), ("a", "dog", 4), ("a", "fox", 1)]
+    assert counts.share == 7 / 11
 
 
 def test_next_words_may_be_shared_for_counting_only() -> None:
-    found = cooccurrence(ANIMALS, queries=["the", "a"], next_per_query=1, top=None, disjoint=False)
-    assert named(found) == [("the", "dog", 3), ("a", "dog", 4)]
+    counts = cooccurrence(ANIMALS, queries=["the", "a"], next_per_query=1, top=None, disjoint=False)
+    assert named(counts) == [("the", "dog", 3), ("a", "dog", 4)]
     with refused("next_token"):
-        ss.SequenceClasses(**found.table())
+        ss.SequenceClasses(**counts.table())
 
 
 def test_queries_are_the_most_frequent_words_without_the_marks() -> None:
     corpus = corpus_of("b c b c b d\n" * 3 + "<unk> <unk> <unk> <unk>\n")
-    found = cooccurrence(corpus, queries=2, next_per_query=1)
-    assert {found.words[q] for q in found.query} == {"b", "c"}
-    assert not {UNK, EOS} & {found.words[n] for n in found.next_token}
+    counts = cooccurrence(corpus, queries=2, next_per_query=1)
+    assert {counts.words[q] for q in counts.query} == {"b", "c"}
+    assert not {UNK, EOS} & {counts.words[n] for n in counts.next_token}
 
 
 @pytest.mark.parametrize("cross_eos", [True, False])
@@ -134,12 +134,12 @@ def test_classes_against_the_loop(cross_eos: bool, data: st.DataObject) -> None:
     corpus = corpus_of("a b a b c\n" + "".join(" ".join(line) + "\n" for line in lines), min_count=1)
     top = data.draw(st.integers(3, corpus.vocab_size))
     try:
-        found = cooccurrence(corpus, queries=1, next_per_query=3, top=top, window=4, cross_eos=cross_eos)
-        classes = ss.SequenceClasses(**found.table())
+        result = cooccurrence(corpus, queries=1, next_per_query=3, top=top, window=4, cross_eos=cross_eos)
+        classes = ss.SequenceClasses(**result.table())
     except InputError:  # too few words for a query, or no context in the line: said in one sentence, tested below
         return
     stream = corpus.train.tolist()
-    pairs = list(zip(found.query.tolist(), found.next_token.tolist(), strict=True))
+    pairs = list(zip(result.query.tolist(), result.next_token.tolist(), strict=True))
     counts = Counter(itertools.pairwise(stream))
     table = slow_contexts(stream, pairs, top, 4, None if cross_eos else corpus.vocabulary.eos)
     np.testing.assert_allclose(classes.p_context, table / table.sum(1, keepdims=True), rtol=1e-12)
@@ -151,12 +151,12 @@ def test_classes_against_the_loop(cross_eos: bool, data: st.DataObject) -> None:
 
 def test_from_corpus_of_anything(folder: Path) -> None:
     corpus = load_corpus(folder)
-    wanted = ss.SequenceClasses.from_corpus(corpus, queries=["b"], next_per_query=1)
-    assert wanted == ss.SequenceClasses.from_corpus(str(folder), queries=["b"], next_per_query=1)
+    expected = ss.SequenceClasses.from_corpus(corpus, queries=["b"], next_per_query=1)
+    assert expected == ss.SequenceClasses.from_corpus(str(folder), queries=["b"], next_per_query=1)
     # "b a" stands in "b a b ⏎ ⏎ c b a": contexts {} and {b, a, b, ⏎, ⏎, c}
-    assert wanted.words is not None
-    assert [wanted.words[i] for i in (wanted.query[0], wanted.next_token[0])] == ["b", "a"]
-    p = dict(zip(wanted.words, wanted.p_context[0].tolist(), strict=True))
+    assert expected.words is not None
+    assert [expected.words[i] for i in (expected.query[0], expected.next_token[0])] == ["b", "a"]
+    p = dict(zip(expected.words, expected.p_context[0].tolist(), strict=True))
     assert p == pytest.approx({"b": 2 / 6, "a": 1 / 6, EOS: 2 / 6, "c": 1 / 6, UNK: 0})
 
 
@@ -203,24 +203,16 @@ def test_empty_context_is_refused() -> None:
 
 
 def test_progress_counts_both_passes() -> None:
-    said: list[tuple[int, int]] = []
-    cooccurrence(ANIMALS, queries=["a"], progress=lambda done, total: said.append((done, total)))
+    messages: list[tuple[int, int]] = []
+    cooccurrence(ANIMALS, queries=["a"], progress=lambda done, total: messages.append((done, total)))
     n = ANIMALS.train.size
-    assert said == [(n, 2 * n), (2 * n, 2 * n)]
-
-
-def test_stream_in_blocks_need_not_be_an_array() -> None:
-    vocabulary = Vocabulary(["a", "b", "c", EOS, UNK], [5, 4, 3, 2, 1])
-    blocks = [np.array([2, 0, 1]), np.array([], int), np.array([0]), np.array([1, 3])]
-    found = module.count(lambda: iter(blocks), vocabulary, queries=["a"], next_per_query=1)
-    assert named(found) == [("a", "b", 2)]
-    assert found.contexts.toarray().tolist() == [[1, 1, 2, 0, 0]]
+    assert messages == [(n, 2 * n), (2 * n, 2 * n)]
 
 
 def test_wikitext_pairs(wikitext: Path) -> None:
     corpus = load_corpus(wikitext)
-    found = cooccurrence(corpus, queries=["of", "New"], next_per_query=1)
+    counts = cooccurrence(corpus, queries=["of", "New"], next_per_query=1)
     tokens = corpus.train
-    for q, n, k in zip(found.query, found.next_token, found.pair_counts, strict=True):
+    for q, n, k in zip(counts.query, counts.next_token, counts.pair_counts, strict=True):
         assert k == ((tokens[:-1] == q) & (tokens[1:] == n)).sum()
-    assert [found.words[n] for n in found.next_token] == ["the", "York"]
+    assert [counts.words[n] for n in counts.next_token] == ["the", "York"]

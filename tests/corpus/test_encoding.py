@@ -105,9 +105,9 @@ def test_a_disk_that_is_full_amid_the_text(book: Path, own_cache: Path, monkeypa
     expected = load_corpus(book, use_cache=False)
     with monkeypatch.context() as patch:
         patch.setattr(encoding, "map_split", full)
-        found = load_corpus(book)
-    assert found.vocabulary == expected.vocabulary
-    np.testing.assert_array_equal(found.train, expected.train)
+        result = load_corpus(book)
+    assert result.vocabulary == expected.vocabulary
+    np.testing.assert_array_equal(result.train, expected.train)
     assert list(own_cache.iterdir()) == []
 
 
@@ -119,7 +119,8 @@ def test_batches_from_a_map_are_those_from_memory(tmp_path_factory, batch: int, 
     a, b = Windows(stream.astype(np.int32), batch, length), Windows(encoding.map_split(folder, "train"), batch, length)
     assert a.digest() == b.digest()
     assert a.bounds() == b.bounds()
-    for (x, y), (u, v) in zip(a.epoch(seed), b.epoch(seed), strict=True):
+    for i in a.order(seed):
+        (x, y), (u, v) = a[i], b[i]
         assert x.dtype == u.dtype == torch.int64
         assert torch.equal(x, u)
         assert torch.equal(y, v)
@@ -155,29 +156,29 @@ def test_what_counts_words_takes_a_map(book: Path, monkeypatch: pytest.MonkeyPat
     whole = count_before(memory.train.astype(np.int64), queries, memory.vocab_size, 6)
     monkeypatch.setattr("scansnap.text.prediction.BLOCK", 11)
     np.testing.assert_array_equal(count_before(file.train, queries, file.vocab_size, 6), whole)
-    told = predict(YZSettings(file.vocab_size, eta_y=5.0, eta_z=0.5), file.train, queries=2, steps=2, batch=4, length=8)
+    prediction = predict(
+        YZSettings(file.vocab_size, eta_y=5.0, eta_z=0.5), file.train, queries=2, steps=2, batch=4, length=8
+    )
     counts = np.bincount(memory.train)
-    assert counts[told.queries].tolist() == sorted(counts, reverse=True)[:2]
+    assert counts[prediction.queries].tolist() == sorted(counts, reverse=True)[:2]
 
 
 @pytest.mark.parametrize("seed", [None, 3])
 @pytest.mark.parametrize("length", [7, 10, 2000])
-def test_a_long_stream_is_sent_in_parts(book: Path, monkeypatch: pytest.MonkeyPatch, seed: int, length: int) -> None:
+def test_batches_of_a_long_stream_are_sent(book: Path, monkeypatch: pytest.MonkeyPatch, seed: int, length: int) -> None:
     """On another kind of device than that of the stream; torch's meta device stands for it."""
     stream = load_corpus(book).train
-    went: list[torch.Tensor] = []
+    sent: list[torch.Tensor] = []
     meta = torch.device("meta")
     monkeypatch.setattr(windows_module, "MAX_ON_DEVICE", len(stream) - 40)
-    monkeypatch.setattr(windows_module, "send", lambda batch, device: went.append(batch) or batch)
-    monkeypatch.setattr(windows_module, "PREFETCH", 4)
+    monkeypatch.setattr(windows_module, "send", lambda batch, device: sent.append(batch) or batch)
     windows, plain = Windows(stream, 4, length, meta), Windows(stream, 4, length)
     assert windows.columns.device.type == "cpu"
-    for a, b in zip(windows.epoch(seed, 2), plain.epoch(seed, 2), strict=True):
-        for x, y in zip(a, b, strict=True):
+    for i in plain.order(seed, 2):
+        for x, y in zip(windows[i], plain[i], strict=True):
             assert torch.equal(x, y)
             assert (x.dtype, x.is_contiguous()) == (torch.int64, True)
-    assert len(went) == -(-len(plain) // 4)  # each once, many at a time
-    assert torch.equal(windows[0][0], plain[0][0])  # in any other order as well
+    assert len(sent) == len(plain)
     monkeypatch.setattr(windows_module, "MAX_ON_DEVICE", len(stream))
     assert Windows(stream, 4, 10, meta).columns.device == meta  # a short one goes as a whole
 
@@ -188,9 +189,10 @@ def test_batches_sent_to_a_gpu_are_those_that_lie_there(book: Path, monkeypatch:
     corpus, losses = load_corpus(book), []
     for most in (windows_module.MAX_ON_DEVICE, 0):
         monkeypatch.setattr(windows_module, "MAX_ON_DEVICE", most)
-        windows = Windows(corpus.train, 4, 10, "cuda")
+        windows, plain = Windows(corpus.train, 4, 10, "cuda"), Windows(corpus.train, 4, 10)
         assert windows.columns.is_cuda == (most > 0)
-        for (x, y), (u, v) in zip(windows.epoch(seed=2), Windows(corpus.train, 4, 10).epoch(seed=2), strict=True):
+        for i in plain.order(seed=2):
+            (x, y), (u, v) = windows[i], plain[i]
             assert x.is_cuda
             assert torch.equal(x.cpu(), u)
             assert torch.equal(y.cpu(), v)
@@ -215,8 +217,9 @@ def look(done, total):
     global peak
     peak = max(peak, anonymous())
 corpus = load_corpus(sys.argv[2], progress=look)
-for inputs, targets in Windows(corpus.train, 20, 35).epoch(seed=0):
-    pass
+windows = Windows(corpus.train, 20, 35)
+for i in windows.order(seed=0):
+    windows[i]
 peak = max(peak, anonymous())
 print(corpus.train.size, peak - before)
 """
@@ -226,17 +229,17 @@ print(corpus.train.size, peak - before)
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="tells memory as Linux does")
 def test_memory_does_not_grow_with_the_text(tmp_path: Path) -> None:
     """2 and 8 million tokens: held in memory the ids would be 12 MB more, and their first numbers 24 MB."""
-    rng, taken = np.random.default_rng(0), []
+    rng, memory_by_size = np.random.default_rng(0), []
     words = np.array([f"word{i}" for i in range(500)])
     lines = "".join(" ".join(words[rng.integers(0, 500, 9)]) + "\n" for _ in range(20_000))
     (tmp_path / "little.txt").write_text(lines[:10_000])
     for times in (10, 40):
         (tmp_path / "text.txt").write_text(lines * times)
-        found = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-c", MEMORY, str(tmp_path / "little.txt"), str(tmp_path / "text.txt")],
             capture_output=True, text=True, check=True,
         )  # fmt: skip
-        tokens, memory = map(int, found.stdout.split())
-        taken.append(memory)
+        tokens, memory = map(int, result.stdout.split())
+        memory_by_size.append(memory)
     assert tokens > 6_000_000
-    assert taken[1] - taken[0] < 8e6
+    assert memory_by_size[1] - memory_by_size[0] < 8e6

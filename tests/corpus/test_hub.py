@@ -54,11 +54,11 @@ def published(lines: list[str]) -> PublishedSplit:
 @pytest.fixture
 def small_hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
     """A hub with a text of a few words, which passes as WikiText-2 here."""
-    made = Hub({split: list(lines) for split, lines in TEXT.items()})
-    monkeypatch.setitem(sys.modules, "datasets", made)  # type: ignore[arg-type]
+    small = Hub({split: list(lines) for split, lines in TEXT.items()})
+    monkeypatch.setitem(sys.modules, "datasets", small)  # type: ignore[arg-type]
     monkeypatch.setitem(hub.PUBLISHED, "wikitext-2", {split: published(lines) for split, lines in TEXT.items()})
     monkeypatch.setattr(hub, "ROWS", 2)
-    return made
+    return small
 
 
 def test_one_revision_is_asked_for_and_rows_are_lines(small_hub: Hub) -> None:
@@ -83,8 +83,8 @@ def test_what_was_fetched_is_kept_and_needs_neither_hub_nor_package(
 
 def test_a_damaged_copy_is_fetched_again(small_hub: Hub, own_cache: Path) -> None:
     find_corpus("wikitext-2")
-    kept = next(own_cache.glob("wikitext-2-*/train.txt"))
-    kept.write_text("another\n")
+    cached = next(own_cache.glob("wikitext-2-*/train.txt"))
+    cached.write_text("another\n")
     assert text(find_corpus("wikitext-2"), "train") == "\n b a \n c \n\n"
     assert len(small_hub.asked) == 2
 

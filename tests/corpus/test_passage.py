@@ -28,13 +28,13 @@ def passage(text: str, most: int = 10_000) -> Passage:
 
 
 def test_pairs_are_those_the_text_has_twice() -> None:
-    found = passage(TEXT)
-    assert dict(zip(found.pairs, found.counts.tolist(), strict=True)) == {
+    parsed = passage(TEXT)
+    assert dict(zip(parsed.pairs, parsed.counts.tolist(), strict=True)) == {
         ("and", "drinks"): 3, ("drinks", "milk"): 3, ("drinks", "coffee"): 2, ("in", "the"): 2, ("at", "the"): 2,
     }  # fmt: skip
-    assert found.counts.tolist() == sorted(found.counts.tolist(), reverse=True)
-    assert (found.n_sentences, found.n_words) == (6, 40)
-    assert found.chosen() == [("drinks", "milk"), ("drinks", "coffee")]
+    assert parsed.counts.tolist() == sorted(parsed.counts.tolist(), reverse=True)
+    assert (parsed.n_sentences, parsed.n_words) == (6, 40)
+    assert parsed.chosen() == [("drinks", "milk"), ("drinks", "coffee")]
 
 
 def test_classes_are_counted_in_the_sentence_before_the_pair() -> None:
@@ -59,19 +59,19 @@ def test_last_words_whose_next_words_are_most_of_what_follows_come_first() -> No
     """“the” is followed by a and b as often as “see” by c and d, but by many others besides."""
     text = "".join(f"we the a x{i} see c.\nwe the b y{i} see d.\n" for i in range(4))
     text += "".join(f"then the z{i} is here.\n" for i in range(20))
-    found = passage(text)
-    assert found.chosen()[:2] == [("see", "c"), ("see", "d")]
-    assert ("the", "a") in found.pairs
+    parsed = passage(text)
+    assert parsed.chosen()[:2] == [("see", "c"), ("see", "d")]
+    assert ("the", "a") in parsed.pairs
 
 
 def test_a_next_word_goes_to_one_class() -> None:
     text = "we sit in the sun and lie in the sun and sit on the sand and lie on the sand\n" * 2
-    found = passage(text)
-    assert {("in", "the"), ("on", "the")} < set(found.pairs)
-    following = [pair[1] for pair in found.chosen()]
+    parsed = passage(text)
+    assert {("in", "the"), ("on", "the")} < set(parsed.pairs)
+    following = [pair[1] for pair in parsed.chosen()]
     assert len(set(following)) == len(following) > 1
     with refused("pairs", "the"):
-        found.classes([("in", "the"), ("on", "the")])
+        parsed.classes([("in", "the"), ("on", "the")])
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_refused_choices(pairs: Any, field: str) -> None:
 @given(st.lists(st.sampled_from(["a", "b", "c", "d", ".", "\n"]), min_size=20, max_size=120))
 def test_counts_are_those_of_a_plain_count(parts: list[str]) -> None:
     try:
-        found = passage(" ".join(parts))
+        parsed = passage(" ".join(parts))
     except InputError:
         return
     contexts: dict[tuple[str, str], Counter[str]] = {}
@@ -120,7 +120,7 @@ def test_counts_are_those_of_a_plain_count(parts: list[str]) -> None:
             times[pair] += 1
             contexts.setdefault(pair, Counter()).update(words[:i])
     expected = {pair: n for pair, n in times.items() if n > 1 and contexts[pair]}
-    assert dict(zip(found.pairs, found.counts.tolist(), strict=True)) == expected
-    for at, pair in enumerate(found.pairs):
-        row = found.contexts[[at]].toarray()[0]
-        assert {found.vocabulary.words[i]: int(row[i]) for i in np.flatnonzero(row)} == dict(contexts[pair])
+    assert dict(zip(parsed.pairs, parsed.counts.tolist(), strict=True)) == expected
+    for at, pair in enumerate(parsed.pairs):
+        row = parsed.contexts[[at]].toarray()[0]
+        assert {parsed.vocabulary.words[i]: int(row[i]) for i in np.flatnonzero(row)} == dict(contexts[pair])

@@ -102,15 +102,15 @@ def test_folder_of_other_files_is_cut_as_one_text(tmp_path_factory: Any, files: 
         with refused("data"):
             find_corpus(path)
         return
-    one, several = find_corpus(path / "whole" / "one.txt"), find_corpus(path)
-    assert [text(one, split) for split in SPLITS] == [text(several, split) for split in SPLITS]
-    assert one.fingerprint() == several.fingerprint()
+    single, several = find_corpus(path / "whole" / "one.txt"), find_corpus(path)
+    assert [text(single, split) for split in SPLITS] == [text(several, split) for split in SPLITS]
+    assert single.fingerprint() == several.fingerprint()
 
 
 def test_several_sources_are_one_text(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "more.txt").write_text("x\ny\nz\n")
-    for both in (f"{folder}, {tmp_path / 'more.txt'}", [folder, tmp_path / "more.txt"]):
-        source = find_corpus(both)
+    for data in (f"{folder}, {tmp_path / 'more.txt'}", [folder, tmp_path / "more.txt"]):
+        source = find_corpus(data)
         assert source.title == "small + more"
         assert [text(source, split) for split in SPLITS] == ["b a b\n\nc b a <unk>\nx\n", "a c\ny\n", "z b\nz\n"]
     assert find_corpus(f"{tmp_path / 'more.txt'},{folder}").fingerprint() != source.fingerprint()

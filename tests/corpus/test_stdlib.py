@@ -52,11 +52,11 @@ def test_modules_are_split_by_path_and_tests_left_out(tmp_path: Path) -> None:
         path.parent.mkdir(exist_ok=True)
         path.write_text(f'"""About {path.stem}."""')
     source = standard_library(tmp_path)
-    found = {split: "".join(source.blocks(split)).split() for split in SPLITS}
+    words_by_split = {split: "".join(source.blocks(split)).split() for split in SPLITS}
     for name in names:
         word = Path(name).stem
-        assert [split for split in SPLITS if word in found[split]] == [split_of(name)]
-    everything = {word for words in found.values() for word in words}
+        assert [split for split in SPLITS if word in words_by_split[split]] == [split_of(name)]
+    everything = {word for words in words_by_split.values() for word in words}
     assert not everything & {"test_x", "other"}
 
 

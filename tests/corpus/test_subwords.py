@@ -41,9 +41,9 @@ def trained() -> str:
 def vocabulary(trained: str) -> Subwords:
     counter = SubwordCounter(trained)
     counter.train(TEXT)
-    found, _ = counter.finish()
-    assert isinstance(found, Subwords)
-    return found
+    subwords, _ = counter.finish()
+    assert isinstance(subwords, Subwords)
+    return subwords
 
 
 @pytest.fixture
@@ -93,9 +93,8 @@ def test_a_word_of_several_pieces_is_told_them(vocabulary: Subwords) -> None:
         vocabulary.id("riverbanks")
 
 
-def test_saved_and_loaded(vocabulary: Subwords, tmp_path: Path) -> None:
-    vocabulary.save(tmp_path / "v.json")
-    again = Vocabulary.load(tmp_path / "v.json")
+def test_saved_and_loaded(vocabulary: Subwords) -> None:
+    again = Vocabulary.from_json(vocabulary.to_json())
     assert again == vocabulary
     assert again.fingerprint() == vocabulary.fingerprint()
     np.testing.assert_array_equal(again.encode("the river\n"), vocabulary.encode("the river\n"))
@@ -113,9 +112,9 @@ def test_other_merges_are_another_vocabulary(vocabulary: Subwords) -> None:
 def test_training_gives_the_same_bytes_in_every_process(trained: str) -> None:
     code = "import sys; from scansnap.corpus.tokenizers import train_bpe; print(train_bpe([sys.stdin.read()], 280))"
     for threads in ("true", "false"):
-        found = subprocess.run([sys.executable, "-c", code], input=TEXT, capture_output=True, text=True, check=True,
+        process = subprocess.run([sys.executable, "-c", code], input=TEXT, capture_output=True, text=True, check=True,
                                env={**os.environ, "TOKENIZERS_PARALLELISM": threads})  # fmt: skip
-        assert found.stdout.rstrip("\n") == trained
+        assert process.stdout.rstrip("\n") == trained
 
 
 def test_marks_of_the_text_cost_no_merges(trained: str) -> None:
@@ -155,54 +154,56 @@ def test_each_tokenizer_has_its_entry(banks: Path, tmp_path: Path, own_cache: Pa
 
 
 def test_a_large_text_is_sampled_for_training(banks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[str] = []
+    sampled: list[str] = []
     monkeypatch.setattr(corpus_module, "TRAINED_ON", (banks / "train.txt").stat().st_size // 3)
     monkeypatch.setattr("scansnap.corpus.sources.BLOCK", 200)
-    monkeypatch.setattr(module, "train_bpe", lambda blocks, size: train_bpe(seen.extend(blocks) or seen, size))
+    monkeypatch.setattr(module, "train_bpe", lambda blocks, size: train_bpe(sampled.extend(blocks) or sampled, size))
     load_corpus(banks, tokenizer="bpe", vocab_size=300)
     whole = (banks / "train.txt").read_text()
-    assert 0.2 < len("".join(seen)) / len(whole) < 0.4
-    assert whole.startswith(seen[0])
-    assert seen[-1] in whole[len(whole) * 9 // 10 :]
+    assert 0.2 < len("".join(sampled)) / len(whole) < 0.4
+    assert whole.startswith(sampled[0])
+    assert sampled[-1] in whole[len(whole) * 9 // 10 :]
 
 
 # --- other tokenizers --------------------------------------------------------------------------------------------
 
 
 def bert() -> Any:
-    made = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
-    made.normalizer = tokenizers.normalizers.BertNormalizer()
-    made.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-    made.decoder = tokenizers.decoders.WordPiece(cleanup=False)
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = tokenizers.decoders.WordPiece(cleanup=False)
     trainer = tokenizers.trainers.WordPieceTrainer(vocab_size=120, special_tokens=["[UNK]", "[CLS]", "[SEP]"],
                                                    show_progress=False)  # fmt: skip
-    made.train_from_iterator([TEXT.replace(UNK, "")], trainer)
-    made.post_processor = tokenizers.processors.TemplateProcessing("[CLS] $A [SEP]", None, [("[CLS]", 1), ("[SEP]", 2)])
-    made.enable_padding(length=7)
-    made.enable_truncation(3)
-    return made
+    tokenizer.train_from_iterator([TEXT.replace(UNK, "")], trainer)
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+        "[CLS] $A [SEP]", None, [("[CLS]", 1), ("[SEP]", 2)]
+    )
+    tokenizer.enable_padding(length=7)
+    tokenizer.enable_truncation(3)
+    return tokenizer
 
 
 def sentencepiece() -> Any:
-    made = tokenizers.Tokenizer(tokenizers.models.Unigram())
-    made.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
-    made.decoder = tokenizers.decoders.Metaspace()
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.Unigram())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    tokenizer.decoder = tokenizers.decoders.Metaspace()
     trainer = tokenizers.trainers.UnigramTrainer(vocab_size=60, special_tokens=["<pad>", "<unk>"], unk_token="<unk>",
                                                  show_progress=False)  # fmt: skip
-    made.train_from_iterator([TEXT.replace(UNK, "")], trainer)
-    return made
+    tokenizer.train_from_iterator([TEXT.replace(UNK, "")], trainer)
+    return tokenizer
 
 
 def gpt2() -> Any:
     """Bytes, no unknown token, no blank at the beginning."""
-    made = tokenizers.Tokenizer(tokenizers.models.BPE())
-    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = tokenizers.decoders.ByteLevel()
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
     alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
     trainer = tokenizers.trainers.BpeTrainer(vocab_size=300, special_tokens=["<|endoftext|>"], show_progress=False,
                                              initial_alphabet=alphabet)  # fmt: skip
-    made.train_from_iterator([TEXT], trainer)
-    return made
+    tokenizer.train_from_iterator([TEXT], trainer)
+    return tokenizer
 
 
 KINDS = {"bert": bert, "sentencepiece": sentencepiece, "gpt2": gpt2}
@@ -249,8 +250,8 @@ def test_pieces_are_forgotten_when_there_are_too_many(trained: str, monkeypatch:
 
 
 def test_a_tokenizer_that_reaches_over_blanks_cuts_lines(tmp_path: Path) -> None:
-    made = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a b": 0, "[UNK]": 1}, unk_token="[UNK]"))
-    pieces = SubwordEncoder(made.to_str())
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a b": 0, "[UNK]": 1}, unk_token="[UNK]"))
+    pieces = SubwordEncoder(tokenizer.to_str())
     assert not pieces.encodes_by_word
     assert pieces.encode("a b\na  b <unk> a\n").tolist() == [0, 2, 0, 1, 1, 2]
 
@@ -263,8 +264,7 @@ def without_unknown() -> str:
 
 
 @pytest.mark.parametrize(
-    "content",
-    [None, b"\xff\xfe", b"", b"[]", b'{"model": {"type": "BPE"}}', "without unknown", "without bytes"],
+    "content", [None, b"\xff\xfe", b"", b"[]", b'{"model": {"type": "BPE"}}', "without unknown", "without bytes"]
 )
 def test_bad_files(banks: Path, tmp_path: Path, own_cache: Path, content: bytes | str | None) -> None:
     path = tmp_path / "bad.json"
@@ -324,8 +324,8 @@ def test_without_the_package(
 def test_nats_of_a_text_are_the_same_in_all_units(vocabulary: Subwords) -> None:
     text = "the  rivers\n\nzebra \n"
     words, _ = build([text], min_count=1)
-    for one in (words, vocabulary):
-        tokens, size = encode_blocks(one, ["the  rivers\n\n", "zebra \n"])
+    for either in (words, vocabulary):
+        tokens, size = encode_blocks(either, ["the  rivers\n\n", "zebra \n"])
         assert (size.words, size.characters) == (6, len("the rivers\n\nzebra\n"))
         assert (size.tokens, size.unknown) == (len(tokens), 0)
         nats = 12.5

@@ -536,7 +536,7 @@ def test_killed_while_the_result_is_saved(server: Server, tmp_path: Path, plan: 
         with pytest.raises(ss.InputError):
             ss.load(path)
     whole = simulate(**plan)
-    storage.scratch._swept.clear()  # as in a new process
+    storage.scratch._cleaned_folders.clear()  # as in a new process
     assert simulate(**plan, save_to=target, resume=True).identical(whole)
     assert ss.load(target).identical(whole)
     assert names(tmp_path) == [name]

@@ -163,7 +163,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with cache.writing(folder / "entry") as entry:
         for split in SPLITS:
             np.save(entry / f"{split}.npy", np.arange(6, dtype=np.uint16))
-        corpus.seal_entry(entry, EncodedText(WORDS, {}, dict.fromkeys(SPLITS, 6)))
+        corpus.finish_text(entry, EncodedText(WORDS, {}, dict.fromkeys(SPLITS, 6)))
     (folder / "sweep.toml").write_text(SWEEP)
     assert run(prepare(read_sweep(folder / "sweep.toml"), folder / "s.zarr", device="cpu")).complete
     return folder

@@ -185,7 +185,7 @@ def saved(tmp_path: Path) -> Path:
 
 def add_to_table(folder: Path, name: str, target: Path | None = None) -> None:
     table = checksums.signed((folder / checksums.NAME).read_bytes())
-    entry = [0, ""] if target is None else checksums.of_file(target)
+    entry = [0, ""] if target is None else checksums.entry_of_file(target)
     table["files"][name] = entry
     (folder / checksums.NAME).write_text(checksums.sign(table))
 

@@ -60,17 +60,17 @@ def test_the_same_data_is_drawn(context: int) -> None:
     program = Program(layout, MACHINE, layout.slot_p)
     own = layout.slot_query if plan.model.query_in_keys else None
     drawn = program.draw(seeds, 4, 3, 37, context - 1, own)
-    wanted = KernelData.of(stretch.cls, stretch.counts, stretch.weight, program.tables["order"])
-    assert_array_equal(drawn.start, wanted.start)
-    assert_array_equal(drawn.rank, wanted.rank)
-    assert_array_equal(drawn.counts.to(torch.float32), wanted.counts)
-    sizes = np.diff(wanted.start.numpy())
-    ranked = np.take_along_axis(sizes, wanted.rank.numpy().astype(int), -1)
+    expected = KernelData.of(stretch.cls, stretch.counts, stretch.weight, program.tables["order"])
+    assert_array_equal(drawn.start, expected.start)
+    assert_array_equal(drawn.rank, expected.rank)
+    assert_array_equal(drawn.counts.to(torch.float32), expected.counts)
+    sizes = np.diff(expected.start.numpy())
+    ranked = np.take_along_axis(sizes, expected.rank.numpy().astype(int), -1)
     assert (np.diff(ranked) <= 0).all(), "the largest class does not come first"
     for g, i in np.ndindex(2, 3):  # nothing lost on the way: the counts of every class, in whatever order
         for n in range(classes.n_classes):
             there = stretch.counts[g, i][stretch.cls[g, i] == n][:, program.index["order"][n]]
-            begin, end = wanted.start[g, i, n : n + 2]
+            begin, end = expected.start[g, i, n : n + 2]
             assert_array_equal(drawn.counts[g, i, begin:end].to(torch.float32), there)
 
 
@@ -103,10 +103,19 @@ def test_runs_are_those_of_the_general_path(shape: str, on_blocks: dict[str, Any
 
 def paper(q: int, **options: Any) -> tuple[xr.Dataset, xr.Dataset]:
     """Runs on Syn-Medium(q), recorded without states in between, by the kernel and by the general path."""
-    given = {"steps": 3, "batch_size": 21, "context": 30, "record": [0, 3], "momentum": 0.9, "device": "cpu"} | options
+    arguments = {
+        "steps": 3,
+        "batch_size": 21,
+        "context": 30,
+        "record": [0, 3],
+        "momentum": 0.9,
+        "device": "cpu",
+    } | options
     runs = ss.grid(eta_z=[0.5, 1.0], ratio=2.0, seed=[5, 0])
     classes = ss.SequenceClasses.syn_medium(q)
-    return ss.simulate(classes, runs, engine="fused", **given), ss.simulate(classes, runs, engine="general", **given)
+    return ss.simulate(classes, runs, engine="fused", **arguments), ss.simulate(
+        classes, runs, engine="general", **arguments
+    )
 
 
 @pytest.mark.integration
@@ -131,13 +140,13 @@ def test_what_leaves_is_that_of_the_general_path(
     """Attention, entropy, loss and z of runs that are done at once, with every option the kernel takes."""
     on_blocks |= kernel
     monkeypatch.setattr(CudaEngine, "advance", lambda *_, **__: pytest.fail("it was not done at once"))
-    found, wanted = paper(1, **options)
-    assert set(found.data_vars) == {"attention", "entropy", "loss", "z"}
-    assert np.abs(wanted.z[:, -1] - wanted.z[:, 0]).max() > 1e-3, "hardly moved: nothing to compare"
-    for name in found.data_vars:
-        assert found[name].dims == wanted[name].dims
-        assert found[name].dtype == wanted[name].dtype
-        np.testing.assert_allclose(found[name], wanted[name], rtol=2e-5, atol=2e-6, err_msg=name)
+    result, expected = paper(1, **options)
+    assert set(result.data_vars) == {"attention", "entropy", "loss", "z"}
+    assert np.abs(expected.z[:, -1] - expected.z[:, 0]).max() > 1e-3, "hardly moved: nothing to compare"
+    for name in result.data_vars:
+        assert result[name].dims == expected[name].dims
+        assert result[name].dtype == expected[name].dtype
+        np.testing.assert_allclose(result[name], expected[name], rtol=2e-5, atol=2e-6, err_msg=name)
 
 
 @pytest.mark.integration
@@ -152,9 +161,9 @@ def test_rows_that_all_classes_share_wait_for_the_end_of_a_step(on_blocks: dict[
         "warps": 2,
         "tensor": False,
     }
-    found, wanted = paper(2, init="uniform", variables=("y", "z", "loss"))
-    for name in found.data_vars:
-        np.testing.assert_allclose(found[name], wanted[name], rtol=2e-5, atol=2e-6, err_msg=name)
+    result, expected = paper(2, init="uniform", variables=("y", "z", "loss"))
+    for name in result.data_vars:
+        np.testing.assert_allclose(result[name], expected[name], rtol=2e-5, atol=2e-6, err_msg=name)
 
 
 @pytest.mark.integration
@@ -195,23 +204,23 @@ def test_runs_may_be_done_in_several_launches(on_blocks: dict[str, Any], monkeyp
 def test_a_favourite_key_that_is_not_there(on_blocks: dict[str, Any]) -> None:
     """Weights of all keys of a sample may be tiny beside the class's largest: squares must not vanish."""
     on_blocks |= {"warps": 1, "tensor": False}
-    found, wanted = paper(1, init="normal(30)", batch_size=40, context=2, steps=1, record=[1])
-    assert np.isfinite(found.z).all()
-    for name in found.data_vars:
-        np.testing.assert_allclose(found[name], wanted[name], rtol=1e-4, atol=1e-4, err_msg=name)
+    result, expected = paper(1, init="normal(30)", batch_size=40, context=2, steps=1, record=[1])
+    assert np.isfinite(result.z).all()
+    for name in result.data_vars:
+        np.testing.assert_allclose(result[name], expected[name], rtol=1e-4, atol=1e-4, err_msg=name)
 
 
 def test_runs_whose_rates_are_too_large_take_the_general_path(on_blocks: dict[str, Any]) -> None:
     runs = ss.grid(eta_y=[0.5, 3e37], eta_z=1.0)
     options: dict[str, Any] = {"steps": 5, "batch_size": 5, "context": 12, "record": [5], "variables": ("y",),
                                "device": "cpu"}  # fmt: skip
-    both = [ss.simulate(random_classes(1, 20, 4, 9), runs, engine=engine, **options) for engine in ("fused", "general")]
-    assert both[1].failed_step.values.tolist()[1] >= 0, "the rate was not large enough to fail"
-    assert_array_equal(both[0].failed_step, both[1].failed_step)
-    assert_array_equal(both[0].y[1], both[1].y[1])
+    pair = [ss.simulate(random_classes(1, 20, 4, 9), runs, engine=engine, **options) for engine in ("fused", "general")]
+    assert pair[1].failed_step.values.tolist()[1] >= 0, "the rate was not large enough to fail"
+    assert_array_equal(pair[0].failed_step, pair[1].failed_step)
+    assert_array_equal(pair[0].y[1], pair[1].y[1])
 
 
 def test_what_is_too_large_is_refused_in_words() -> None:
     layout = make_layout(ss.SequenceClasses.zipf(vocab=1200, classes=2), ss.ModelConfig(init="uniform"), decays=False)
-    found = CudaEngine(layout, settings({"init": "uniform"}), ss.grid(eta_y=1.0, eta_z=1.0), MACHINE)
-    assert found.why_not() == "there are more than 1024 outputs"
+    result = CudaEngine(layout, settings({"init": "uniform"}), ss.grid(eta_y=1.0, eta_z=1.0), MACHINE)
+    assert result.why_not() == "there are more than 1024 outputs"

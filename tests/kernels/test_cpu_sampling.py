@@ -50,9 +50,9 @@ def test_the_counts_are_those_of_torch(batch_size: int, length: int) -> None:
     steps = np.arange(3, 3 + 200 // batch_size)
     cls, counts = sampling.sample(table(), SEEDS, steps, batch_size, length)
     places = torch.from_numpy(SEEDS), torch.from_numpy(steps)
-    wanted = sample_classes(table(), *places, batch_size)
-    assert_array_equal(cls, wanted)
-    assert_array_equal(counts, sample_counts(table(), wanted, *places, length).float())
+    expected = sample_classes(table(), *places, batch_size)
+    assert_array_equal(cls, expected)
+    assert_array_equal(counts, sample_counts(table(), expected, *places, length).float())
     assert (counts.sum(-1) == length).all()
 
 
@@ -61,6 +61,6 @@ def test_the_uniforms_are_those_of_torch(columns: int) -> None:
     steps, majors, minors = np.array([0, 2**31]), np.array([4, 2**32 - 1, 0]), np.arange(columns) * 1000
     u, v = sampling.uniforms(SEEDS, Purpose.INIT_Z, steps, majors, minors)
     seed, step, major, minor = (torch.from_numpy(a) for a in (SEEDS, steps, majors, minors))
-    wanted = uniforms(seed[:, None, None, None], Purpose.INIT_Z, step[:, None, None], major[:, None], minor)
-    assert_array_equal(u, wanted[0])
-    assert_array_equal(v, wanted[1])
+    expected = uniforms(seed[:, None, None, None], Purpose.INIT_Z, step[:, None, None], major[:, None], minor)
+    assert_array_equal(u, expected[0])
+    assert_array_equal(v, expected[1])

@@ -50,12 +50,12 @@ def test_a_run_gives_the_same_numbers_on_both_devices(options):
     classes = ss.SequenceClasses.syn_medium(2)
     momentum = 0.0 if str(options.get("optimizer")).startswith("adam") else 0.5
     runs = ss.grid(eta_z=[0.05, 0.1], ratio=[1, 5], seed=[0, 1], momentum=momentum)
-    both = [
+    pair = [
         ss.simulate(classes, runs, steps=20, record=[0, 5, 20], dtype="float64", device=device, **options)
         for device in ("cpu", "cuda")
     ]
-    for name in both[0].data_vars:
-        np.testing.assert_allclose(both[1][name], both[0][name], rtol=1e-7, atol=1e-9, err_msg=name)
+    for name in pair[0].data_vars:
+        np.testing.assert_allclose(pair[1][name], pair[0][name], rtol=1e-7, atol=1e-9, err_msg=name)
 
 
 @pytest.mark.parametrize("length", [1, 127, 999])
@@ -68,10 +68,10 @@ def test_blocks_draw_the_same_data(length):
     seeds, steps = torch.arange(3, device="cuda"), torch.arange(2, 7, device="cuda")
     cls = sample_classes(layout.table, seeds, steps, 64)
     counts = sample_counts(layout.table, cls, seeds, steps, length)
-    wanted = KernelData.of(cls, counts, torch.ones_like(cls), program.tables["order"])
-    assert torch.equal(drawn.start, wanted.start)
-    assert torch.equal(drawn.rank, wanted.rank)
-    assert torch.equal(drawn.counts.to(torch.float32), wanted.counts)
+    expected = KernelData.of(cls, counts, torch.ones_like(cls), program.tables["order"])
+    assert torch.equal(drawn.start, expected.start)
+    assert torch.equal(drawn.rank, expected.rank)
+    assert torch.equal(drawn.counts.to(torch.float32), expected.counts)
 
 
 @pytest.mark.parametrize("q", [1, 3, 5, 10])
@@ -104,9 +104,9 @@ def test_a_block_for_each_run_gives_the_numbers_of_the_general_path(q, variables
 )
 def test_a_block_for_each_run_takes_the_options_of_the_fused_path(options):
     runs = ss.grid(eta_z=[0.5, 1.0], ratio=2.0, seed=[0, 7], momentum=0.5)
-    given = {"steps": 8, "record": [0, 8], "device": "cuda"} | options
+    arguments = {"steps": 8, "record": [0, 8], "device": "cuda"} | options
     classes = ss.SequenceClasses.syn_medium(2)
-    fused, general = (ss.simulate(classes, runs, engine=engine, **given) for engine in ("fused", "general"))
+    fused, general = (ss.simulate(classes, runs, engine=engine, **arguments) for engine in ("fused", "general"))
     for name in fused.data_vars:
         np.testing.assert_allclose(fused[name], general[name], rtol=1e-4, atol=1e-5, err_msg=name)
 
@@ -125,6 +125,6 @@ def test_a_run_that_fails_leaves_the_others_alone():
 def test_the_flow_is_the_same_on_both_devices():
     classes = ss.SequenceClasses.syn_medium(3)
     t = np.geomspace(0.1, 3000, 30)
-    both = [ss.flow(classes, eta_y=1.0, eta_z=0.1, t=t, device=device) for device in ("cpu", "cuda")]
-    for name in both[0].data_vars:
-        np.testing.assert_allclose(both[1][name], both[0][name], rtol=1e-6, atol=1e-9, err_msg=name)
+    pair = [ss.flow(classes, eta_y=1.0, eta_z=0.1, t=t, device=device) for device in ("cpu", "cuda")]
+    for name in pair[0].data_vars:
+        np.testing.assert_allclose(pair[1][name], pair[0][name], rtol=1e-6, atol=1e-9, err_msg=name)

@@ -240,13 +240,7 @@ class Situation:
 
 
 def situation(
-    dtype: str,
-    engine: str,
-    z_size: float,
-    y_size: float,
-    favourite: float = 0.0,
-    steps: int = 1,
-    momentum: float = 0.0,
+    dtype: str, engine: str, z_size: float, y_size: float, favourite: float = 0.0, steps: int = 1, momentum: float = 0.0
 ) -> Situation:
     """Random tables of the given sizes, and ``favourite`` added to z for each class's least likely token.
 
@@ -291,16 +285,16 @@ def test_a_step_from_any_state(y_size: float, z_size: float, favourite: float, v
         left = fused.counts_left()
         assert (left < 1e-20).mean() > 0.1, "no sample whose weights underflow"
         assert (left > 0.5).mean() > 0.1, "no sample whose weights do not"
-    after, wanted = (s.engine.advance(s.state, s.stretch).arrays() for s in (fused, right))
+    after, expected = (s.engine.advance(s.state, s.stretch).arrays() for s in (fused, right))
     for name, size in (("y", 1.0), ("z", 4 * y_size)):
-        found, gradient = (arrays[f"moments_{name}.velocity"].double() for arrays in (after, wanted))
-        error, largest = float((found - gradient).abs().max()), float(gradient.abs().max())
+        result, gradient = (arrays[f"moments_{name}.velocity"].double() for arrays in (after, expected))
+        error, largest = float((result - gradient).abs().max()), float(gradient.abs().max())
         limit = EPS / 2 * size * (1 + min(4 * z_size, 20) + 4 * y_size)
         assert error <= limit, f"{variant}: d{name} is off by {error:.1e} where rounding allows {limit:.1e}"
         assert largest > 50 * limit, f"d{name} is at most {largest:.1e}: too little to compare within {limit:.1e}"
         moved = after[name].double() - right.state.tables[name]
-        most = EPS * float(wanted[name].abs().max())  # η = 1: what is left is the rounding of the sum
-        assert float((moved - found).abs().max()) <= most, f"{variant}: {name} did not move by its velocity"
+        most = EPS * float(expected[name].abs().max())  # η = 1: what is left is the rounding of the sum
+        assert float((moved - result).abs().max()) <= most, f"{variant}: {name} did not move by its velocity"
 
 
 def test_stretches_may_be_cut_anywhere(variant: str) -> None:
@@ -317,10 +311,10 @@ def test_stretches_may_be_cut_anywhere(variant: str) -> None:
 def test_the_velocity_is_that_of_the_general_path(variant: str) -> None:
     """Velocities are handed on between stretches and to checkpoints, so they must mean the same."""
     fused, general = (situation("float32", engine, 1.0, 1.0, steps=4, momentum=0.9) for engine in ("fused", "general"))
-    found, wanted = (s.engine.advance(s.state, s.stretch).arrays() for s in (fused, general))
-    assert found.keys() == wanted.keys()
-    for name, table in wanted.items():
-        error = float((found[name] - table).abs().max())
+    result, expected = (s.engine.advance(s.state, s.stretch).arrays() for s in (fused, general))
+    assert result.keys() == expected.keys()
+    for name, table in expected.items():
+        error = float((result[name] - table).abs().max())
         assert error <= 1e-5 * max(1.0, float(table.abs().max())), f"{name} differs by {error:.1e}"
 
 
@@ -357,7 +351,7 @@ def test_a_run_that_fails_stops_where_the_general_path_stops_it() -> None:
     bad = runs.eta_y > 1
     assert (general.failed_step.values[bad] >= 0).all(), "the rate was not large enough to fail"
     assert_array_equal(fused.failed_step, general.failed_step)
-    assert list(fused.status.values) == ["non-finite" if one else "ok" for one in bad]
+    assert list(fused.status.values) == ["non-finite" if item else "ok" for item in bad]
     assert_array_equal(fused.y[bad], general.y[bad])
     assert np.isfinite(fused.y.values).all()
     good = Runs(
@@ -372,7 +366,7 @@ def test_a_run_that_fails_stops_where_the_general_path_stops_it() -> None:
 def test_what_the_kernel_gives_up_on_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs it calls non-finite come from the general path, the others as they are."""
     at = situation("float32", "fused", 1.0, 1.0, steps=5, momentum=0.9)
-    wanted = at.engine.advance(at.state, at.stretch).arrays()
+    expected = at.engine.advance(at.state, at.stretch).arrays()
     advance = fused.advance
 
     def gives_up(*given: Any, **named: Any) -> Any:
@@ -383,10 +377,10 @@ def test_what_the_kernel_gives_up_on_is_done_again(monkeypatch: pytest.MonkeyPat
         return tables, finite
 
     monkeypatch.setattr(fused, "advance", gives_up)
-    found = at.engine.advance(at.state, at.stretch).arrays()
-    for name, table in wanted.items():
-        assert_array_equal(found[name][[0, 2, 3]], table[[0, 2, 3]], name)
-        error = float((found[name] - table).abs().max())
+    result = at.engine.advance(at.state, at.stretch).arrays()
+    for name, table in expected.items():
+        assert_array_equal(result[name][[0, 2, 3]], table[[0, 2, 3]], name)
+        error = float((result[name] - table).abs().max())
         assert error <= 1e-4 * max(1.0, float(table.abs().max())), f"{name} differs by {error:.1e}"
         assert name == "failed_step" or error > 0, "rounding tells the two paths apart: was the general one taken?"
 

@@ -122,8 +122,8 @@ def test_logits_that_are_far_from_those_before() -> None:
 @pytest.mark.integration
 def test_a_run_has_the_same_bits_alone_and_among_others() -> None:
     chosen = {"held": False, "tiles": 1, "warps": 3, "group": 2}
-    one = ss.grid(eta_z=RUNS.eta_z[2], eta_y=RUNS.eta_y[2], seed=RUNS.seed[2], momentum=0.9)
-    together, alone = Trained(2, chosen=chosen), Trained(2, one, chosen=chosen)
+    run = ss.grid(eta_z=RUNS.eta_z[2], eta_y=RUNS.eta_y[2], seed=RUNS.seed[2], momentum=0.9)
+    together, alone = Trained(2, chosen=chosen), Trained(2, run, chosen=chosen)
     for name in ("y", "v", "z", "vz", "loss", "recorded"):
         assert_array_equal(getattr(alone, name)[0], getattr(together, name)[2], name)
 

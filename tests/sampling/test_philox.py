@@ -44,8 +44,8 @@ def test_known_answers(counter: str, key: str, answer: str) -> None:
 def test_known_answers_as_one_batch() -> None:
     """Broadcast over tensors, the same words come out."""
     counters, keys = (torch.tensor([[int(w, 16) for w in row[i].split()] for row in KNOWN_ANSWERS]) for i in (0, 1))
-    found = philox(tuple(counters.T), tuple(keys.T))
-    assert [shown(tuple(row)) for row in torch.stack(found, -1)] == [row[2] for row in KNOWN_ANSWERS]
+    result = philox(tuple(counters.T), tuple(keys.T))
+    assert [shown(tuple(row)) for row in torch.stack(result, -1)] == [row[2] for row in KNOWN_ANSWERS]
 
 
 def test_uniforms_are_53_bits_of_the_words() -> None:
@@ -119,5 +119,5 @@ def test_largest_counters_stay_exact() -> None:
     rng = np.random.default_rng(5)
     for _ in range(200):
         numbers = [int(x) for x in rng.choice([0, 1, 2**31, 2**32 - 1, int(rng.integers(2**32))], size=6)]
-        found = philox(tuple(torch.tensor(x) for x in numbers[:4]), tuple(torch.tensor(x) for x in numbers[4:]))
-        assert [int(x) for x in found] == plain(numbers[:4], numbers[4:]), numbers
+        result = philox(tuple(torch.tensor(x) for x in numbers[:4]), tuple(torch.tensor(x) for x in numbers[4:]))
+        assert [int(x) for x in result] == plain(numbers[:4], numbers[4:]), numbers

@@ -86,8 +86,8 @@ def test_class_sampler_draws_what_simulate_draws(model: ModelConfig) -> None:
 def test_the_same_data_on_both_devices(name: str) -> None:
     seeds, steps = ints(3, 0, 2**40), ints(0, 7, 1)
     here, there = draw(SAMPLERS[name], seeds, steps, 6), draw(SAMPLERS[name], seeds.cuda(), steps.cuda(), 6)
-    for one, other in zip(here, there, strict=True):
-        assert torch.equal(one, other.cpu())
+    for item, other in zip(here, there, strict=True):
+        assert torch.equal(item, other.cpu())
 
 
 def test_mixture_has_its_frequencies() -> None:
@@ -99,10 +99,10 @@ def test_mixture_has_its_frequencies() -> None:
     assert stats.chisquare(np.bincount(cls), np.array(p_class) * len(cls)).pvalue > LEAST_P
     for n in range(2):
         context, after = tokens[cls == n, :-1].ravel(), target[cls == n]
-        for seen, p in ((context, np.array(P_CONTEXT[n])), (after, np.array(P_NEXT[n]))):
-            counts = np.bincount(seen, minlength=6)
+        for draws, p in ((context, np.array(P_CONTEXT[n])), (after, np.array(P_NEXT[n]))):
+            counts = np.bincount(draws, minlength=6)
             assert not counts[p == 0].any()
-            assert stats.chisquare(counts[p > 0], p[p > 0] * len(seen)).pvalue > LEAST_P
+            assert stats.chisquare(counts[p > 0], p[p > 0] * len(draws)).pvalue > LEAST_P
 
 
 def test_next_token_is_drawn_apart_from_the_context() -> None:
@@ -141,8 +141,8 @@ def test_ordered_windows() -> None:
 def test_descriptions_tell_data_apart() -> None:
     """A run is continued only on the same data, so whatever decides the data must show."""
     classes = SequenceClasses.syn_medium(2)
-    told = [sampler.describe() for sampler in SAMPLERS.values()]
-    told += [
+    descriptions = [sampler.describe() for sampler in SAMPLERS.values()]
+    descriptions += [
         ClassSampler(classes, context=8).describe(),
         ClassSampler(SequenceClasses.syn_medium(1), context=9).describe(),
         mixture(p_class=[0.3, 0.7]).describe(),
@@ -151,8 +151,8 @@ def test_descriptions_tell_data_apart() -> None:
         OrderedTokens(np.arange(100) % 6, context=5, vocab_size=7).describe(),
         OrderedTokens(np.arange(100) % 7, context=6, vocab_size=7).describe(),
     ]
-    assert len(set(told)) == len(told)
-    assert ClassSampler(classes, context=9).describe() == told[0]
+    assert len(set(descriptions)) == len(descriptions)
+    assert ClassSampler(classes, context=9).describe() == descriptions[0]
     assert digest(np.arange(4)) != digest(np.arange(4).reshape(2, 2)) != digest(np.arange(4.0).reshape(2, 2))
 
 

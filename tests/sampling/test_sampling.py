@@ -53,8 +53,8 @@ def merged(observed: np.ndarray, expected: np.ndarray, least: float = 10.0) -> t
 
 def chi_square(observed: np.ndarray, p: np.ndarray) -> float:
     """The p-value of observed cell counts under cell probabilities p."""
-    seen, expected = merged(observed, p / p.sum() * observed.sum())
-    return float(stats.chisquare(seen, expected).pvalue)
+    counts_, expected = merged(observed, p / p.sum() * observed.sum())
+    return float(stats.chisquare(counts_, expected).pvalue)
 
 
 # --- the two samplers ------------------------------------------------------------------------------------
@@ -177,8 +177,8 @@ def test_stirling_remainder_makes_the_rejection_exact() -> None:
 
 
 def test_draws_of_different_slots_are_independent() -> None:
-    one, other = binomials(5, 0.4, slot=0), binomials(5, 0.4, slot=1)
-    p = stats.chi2_contingency(np.histogram2d(one, other, bins=np.arange(7) - 0.5)[0]).pvalue
+    a, b = binomials(5, 0.4, slot=0), binomials(5, 0.4, slot=1)
+    p = stats.chi2_contingency(np.histogram2d(a, b, bins=np.arange(7) - 0.5)[0]).pvalue
     assert p > LEAST_P, f"slots 0 and 1 depend on each other: p = {p:.1e}"
 
 
@@ -193,9 +193,9 @@ def test_multinomial_against_its_exact_distribution() -> None:
     outcomes, observed = np.unique(counts, axis=0, return_counts=True)
     every = [k for k in np.ndindex(5, 5, 5, 5) if sum(k) == 4]
     cells = stats.multinomial.pmf(every, 4, p[p > 0])
-    found = {tuple(row[p > 0]): n for row, n in zip(outcomes, observed, strict=True)}
+    result = {tuple(row[p > 0]): n for row, n in zip(outcomes, observed, strict=True)}
     order = np.argsort(cells)
-    value = chi_square(np.array([found.get(k, 0) for k in every])[order], cells[order])
+    value = chi_square(np.array([result.get(k, 0) for k in every])[order], cells[order])
     assert value > LEAST_P, f"p = {value:.1e}"
 
 
@@ -230,9 +230,9 @@ def test_token_sequences_have_the_class_frequencies_at_every_position() -> None:
     for n in range(3):
         mass = table.p_slot[n] > 0
         for position in range(4):
-            seen = np.bincount(slots[cls == n, position], minlength=6)
-            assert not seen[~mass].any(), f"class {n} has tokens without probability: {seen}"
-            value = stats.chisquare(seen[mass], table.p_slot[n, mass] * seen.sum()).pvalue
+            observed = np.bincount(slots[cls == n, position], minlength=6)
+            assert not observed[~mass].any(), f"class {n} has tokens without probability: {observed}"
+            value = stats.chisquare(observed[mass], table.p_slot[n, mass] * observed.sum()).pvalue
             assert value > LEAST_P, f"class {n}, position {position}: p = {value:.1e}"
         pairs = np.histogram2d(slots[cls == n, 0], slots[cls == n, 1], bins=np.arange(7) - 0.5)[0]
         value = stats.chi2_contingency(pairs[mass][:, mass]).pvalue
@@ -243,10 +243,10 @@ def test_class_frequencies() -> None:
     p = np.array([0.0, 0.5, 0.001, 0.3, 0.0, 0.199, 0.0])
     table = SamplingTable(p, np.ones((7, 1)))
     cls = sample_classes(table, torch.tensor([0, 1]), torch.arange(100), 500).numpy()
-    seen = np.bincount(cls.ravel(), minlength=7)
-    assert not seen[p == 0].any(), f"classes without probability were drawn: {seen}"
-    value = stats.chisquare(seen[p > 0], p[p > 0] * seen.sum()).pvalue
-    assert value > LEAST_P, f"{seen} drawn with probabilities {p}: p = {value:.1e}"
+    observed = np.bincount(cls.ravel(), minlength=7)
+    assert not observed[p == 0].any(), f"classes without probability were drawn: {observed}"
+    value = stats.chisquare(observed[p > 0], p[p > 0] * observed.sum()).pvalue
+    assert value > LEAST_P, f"{observed} drawn with probabilities {p}: p = {value:.1e}"
 
 
 def test_rounding_of_the_last_edge_cannot_lose_a_draw() -> None:
@@ -279,8 +279,8 @@ def test_token_counts_have_the_multinomial_distribution() -> None:
     counts = weighted_counts(sample_tokens(table, cls, seeds, steps, 12), 3, torch.ones(12))
     assert_array_equal(counts.sum(-1), 12)
     for slot in range(3):
-        seen = np.bincount(counts[..., slot].flatten().numpy().astype(int), minlength=13)
-        value = chi_square(seen, stats.binom.pmf(np.arange(13), 12, p[slot]))
+        observed = np.bincount(counts[..., slot].flatten().numpy().astype(int), minlength=13)
+        value = chi_square(observed, stats.binom.pmf(np.arange(13), 12, p[slot]))
         assert value > LEAST_P, f"slot {slot}: p = {value:.1e}"
 
 
@@ -310,12 +310,12 @@ def test_data_do_not_depend_on_what_is_asked_for_together(length: int) -> None:
 @pytest.mark.parametrize("what", ["seed", "step", "sample"])
 def test_data_differ_between_seeds_steps_and_samples(what: str) -> None:
     _, counts = torch_sample(SamplingTable(np.ones(1), np.full((1, 8), 0.125)), [0, 1], [0, 1], 2, 10**4)
-    one, other = {
+    a, b = {
         "seed": (counts[0, 0, 0], counts[1, 0, 0]),
         "step": (counts[0, 0, 0], counts[0, 1, 0]),
         "sample": (counts[0, 0, 0], counts[0, 0, 1]),
     }[what]
-    assert (one != other).any()
+    assert (a != b).any()
 
 
 @compiled
@@ -324,5 +324,5 @@ def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = compiled_sampling.sample(*everything)
     for threads in (1, 3, 8):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
-        for found, wanted in zip(compiled_sampling.sample(*everything), expected, strict=True):
-            assert_array_equal(found, wanted, f"{threads} threads")
+        for result, reference in zip(compiled_sampling.sample(*everything), expected, strict=True):
+            assert_array_equal(result, reference, f"{threads} threads")

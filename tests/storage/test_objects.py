@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from refusals import refused
-from scansnap.storage.objects import Folder, of_bytes, place_of
+from scansnap.storage.objects import Folder, entry_of_bytes, place_of
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Folder:
-    found = Folder(tmp_path / "s.zarr")
-    found.begin({"zarr.json": b"{}", "a/c/0": b"zero"}, "zarr.json", replaces=False)
-    return found
+    result = Folder(tmp_path / "s.zarr")
+    result.begin({"zarr.json": b"{}", "a/c/0": b"zero"}, "zarr.json", replaces=False)
+    return result
 
 
 def test_put_get_list_and_remove(place: Folder) -> None:
@@ -27,7 +27,7 @@ def test_put_get_list_and_remove(place: Folder) -> None:
     assert dict(place.contents(["a/c/0", "nowhere", "a"])) == {
         "a/c/0": b"another", "nowhere": "is missing", "a": "cannot be read (Is a directory)"
     }  # fmt: skip
-    assert dict(place.digests(["a/c/1", "nowhere"])) == {"a/c/1": of_bytes(b"one"), "nowhere": "is missing"}
+    assert dict(place.digests(["a/c/1", "nowhere"])) == {"a/c/1": entry_of_bytes(b"one"), "nowhere": "is missing"}
     place.remove(["b/c/0/0", "nowhere", "a/c/0"])
     assert place.sizes() == {"a/c/1": 3, "zarr.json": 2}
     assert not (place.path / "b").exists()
@@ -58,7 +58,7 @@ def test_what_a_killed_writer_left_goes(place: Folder, monkeypatch: pytest.Monke
     for left in (place.path / ".scansnap-writing" / "0f0f", place.path.parent / ".scansnap-0f0f.tmp" / "s.zarr"):
         left.parent.mkdir()
         left.write_text("half")
-    monkeypatch.setattr("scansnap.storage.scratch._swept", set())  # as in a new process
+    monkeypatch.setattr("scansnap.storage.scratch._cleaned_folders", set())  # as in a new process
     place.tidy()
     assert os.listdir(place.path.parent) == ["s.zarr"]
     assert sorted(os.listdir(place.path)) == ["a", "zarr.json"]
@@ -94,15 +94,15 @@ for i in range(200):
 def test_whoever_reads_while_many_write_sees_one_of_them_whole(place: Folder) -> None:
     place.put({"a/c/0": bytes(100_000)})
     writers = [subprocess.Popen([sys.executable, "-c", _WRITER, str(place), str(n)]) for n in (1, 2)]
-    seen = set()
+    observed = set()
     while any(writer.poll() is None for writer in writers):
         content = place.get("a/c/0")
         assert len(content) == 100_000
         assert len(set(content)) == 1
-        seen.add(content[0])
+        observed.add(content[0])
     assert [writer.returncode for writer in writers] == [0, 0]
     assert place.get("a/c/0")[0] in (1, 2)
-    assert seen <= {0, 1, 2}
+    assert observed <= {0, 1, 2}
 
 
 @pytest.mark.parametrize("address", ["s3://", "s3://bucket", "s3://bucket/x//y", "gs://bucket/x", "http://host/x"])

@@ -10,7 +10,7 @@ import pytest
 
 from refusals import refused
 from scansnap import storage
-from scansnap.storage import WriteError, check_writable, discard, put, remove, replacing, sweep_up, write_lock
+from scansnap.storage import WriteError, check_writable, discard, put, remove, remove_leftovers, replacing, write_lock
 
 
 def fill(path: Path, kind: str, content: str) -> None:
@@ -112,15 +112,15 @@ def test_a_link_to_a_folder_is_replaced_and_its_folder_left_alone(tmp_path: Path
 
 
 def test_remove_takes_files_folders_links_and_nothing(tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
-    fill(kept, "folder", "kept")
-    (tmp_path / "link").symlink_to(kept)
+    target = tmp_path / "kept"
+    fill(target, "folder", "kept")
+    (tmp_path / "link").symlink_to(target)
     fill(tmp_path / "file", "file", "")
     fill(tmp_path / "folder", "folder", "")
     for name in ("link", "file", "folder", "nothing"):
         remove(tmp_path / name)
     assert [p.name for p in tmp_path.iterdir()] == ["kept"]
-    assert content(kept) == "kept"
+    assert content(target) == "kept"
 
 
 def test_a_folder_is_discarded_in_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,8 +165,8 @@ def test_what_a_killed_writer_left_is_swept_up_and_what_it_moved_away_is_put_bac
     done = subprocess.run([sys.executable, "-c", KILLED, str(target), moment], check=False)
     assert done.returncode == -9
     assert len(list(tmp_path.iterdir())) > 1 or not target.exists()
-    storage.scratch._swept.clear()  # as in a new process
-    sweep_up(tmp_path)
+    storage.scratch._cleaned_folders.clear()  # as in a new process
+    remove_leftovers(tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["thing"]
     assert content(target) == "old"
 
@@ -174,8 +174,8 @@ def test_what_a_killed_writer_left_is_swept_up_and_what_it_moved_away_is_put_bac
 def test_scratch_folders_in_use_are_left_alone(tmp_path: Path) -> None:
     with replacing(tmp_path / "thing") as scratch:
         scratch.write_text("mine")
-        storage.scratch._swept.clear()
-        sweep_up(tmp_path)
+        storage.scratch._cleaned_folders.clear()
+        remove_leftovers(tmp_path)
         assert scratch.read_text() == "mine"
     assert (tmp_path / "thing").read_text() == "mine"
 

@@ -158,15 +158,15 @@ def test_a_store_that_another_sweep_replaced_is_not_written_to(s3: str, tmp_path
 @pytest.mark.integration
 def test_a_second_driver_of_the_same_sweep_does_no_harm(s3: str, tmp_path: Path, whole: dict[str, str]) -> None:
     """Nobody can lock a bucket: both write the same bytes under the same names, each group perhaps twice."""
-    address, seen = "s3://sweeps/joined/s.zarr", []
+    address, second_runs = "s3://sweeps/joined/s.zarr", []
     ready = prepare(read(write(tmp_path, TEXT)), address, device="cpu")
 
     def join(done: int, total: int) -> None:
-        if done > 3 and not seen:  # runs: the first group is there, the second under way
-            seen.append(run(prepare(read(tmp_path / "sweep.toml"), address, resume=True)))
+        if done > 3 and not second_runs:  # runs: the first group is there, the second under way
+            second_runs.append(run(prepare(read(tmp_path / "sweep.toml"), address, resume=True)))
 
     assert run(ready, progress=join).complete
-    (second,) = seen
+    (second,) = second_runs
     assert (second.complete, 0 < second.skipped < 9) == (True, True)
     assert objects(address, tmp_path / "copy") == whole
 

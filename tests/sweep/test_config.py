@@ -13,24 +13,24 @@ BASE = {"classes": {"preset": "syn-small"}, "grid": {"eta_z": 1, "eta_y": 1}}
 def test_axes_are_the_outer_product_with_the_seed_slowest():
     axes = Axes.of({"eta_z": [0.5, 1], "seed": "3:5", "ratio": [1, 2, 5], "momentum": 0.9})
     assert len(axes) == 12
-    ours, reference = axes.take(0, 12), ss.grid(seed=[3, 4], eta_z=[0.5, 1], ratio=[1, 2, 5], momentum=0.9)
+    actual, reference = axes.take(0, 12), ss.grid(seed=[3, 4], eta_z=[0.5, 1], ratio=[1, 2, 5], momentum=0.9)
     for name in ("eta_y", "eta_z", "seed", "momentum", "weight_decay", "ratio"):
-        np.testing.assert_array_equal(getattr(ours, name), getattr(reference, name))
+        np.testing.assert_array_equal(getattr(actual, name), getattr(reference, name))
         np.testing.assert_array_equal(getattr(axes.take(4, 9), name), getattr(reference, name)[4:9])
-    assert ours.seed.dtype == np.int64
+    assert actual.seed.dtype == np.int64
 
 
 def test_a_list_of_settings_is_a_class_set_for_each():
     sweep = from_table(BASE | {"classes": {"preset": "synthetic", "n_queries": [1, 3], "distinct": 2,
                                            "distinct_weights": [0.5, 1.0]}})  # fmt: skip
-    assert [one.settings for one in sweep.class_sets] == [
+    assert [class_set.settings for class_set in sweep.class_sets] == [
         {"n_queries": 1, "distinct": 2},
         {"n_queries": 3, "distinct": 2},
     ]
     expected = ss.SequenceClasses.synthetic(n_queries=3, distinct=2, distinct_weights=[0.5, 1.0])
     assert sweep.class_sets[1].classes == expected
     two = from_table(BASE | {"classes": [{"preset": "syn-small"}, {"preset": "zipf", "vocab": 50, "classes": 3}]})
-    assert [one.classes.n_classes for one in two.class_sets] == [2, 3]
+    assert [class_set.classes.n_classes for class_set in two.class_sets] == [2, 3]
     weights = {"preset": "synthetic", "distinct": 2, "distinct_weights": [[0.5, 1.0], [1.0, 1.0]]}
     assert len(from_table(BASE | {"classes": weights}).class_sets) == 2
 
@@ -39,7 +39,7 @@ def test_what_measures_need_is_recorded_but_not_stored():
     sweep = from_table(BASE | {"run": {"variables": ["loss"]}, "measure": {"fates": {}, "entropy": True}})
     assert sweep.stored == ("loss",)
     assert set(sweep.options["variables"]) == {"loss", "attention", "z"}
-    assert [one.name for one in sweep.measures] == ["fates", "attention_entropy"]
+    assert [measure.name for measure in sweep.measures] == ["fates", "attention_entropy"]
 
 
 BAD = {

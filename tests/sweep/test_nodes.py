@@ -43,17 +43,17 @@ def test_a_cluster_that_starts_empty_loses_a_node_and_gets_another(tmp_path, mon
                             "temp_dir": folder},
         )  # fmt: skip
         try:
-            workers, said, seen = [], [], []
+            workers, messages, n_done = [], [], []
 
             def grow(words: str) -> None:
                 """What an autoscaler does when it sees the queue: here, when the driver says that it waits."""
-                said.append(words)
+                messages.append(words)
                 if not workers:
                     workers.extend(nodes.add_node(num_cpus=1, object_store_memory=_STORE) for _ in range(2))
 
             def change(done: int, total: int) -> None:
-                if done and not seen:
-                    seen.append(marks(tmp_path / "s.zarr"))
+                if done and not n_done:
+                    n_done.append(marks(tmp_path / "s.zarr"))
                     nodes.remove_node(workers[0], allow_graceful=False)
                     workers.append(nodes.add_node(num_cpus=1, object_store_memory=_STORE))
 
@@ -64,9 +64,9 @@ def test_a_cluster_that_starts_empty_loses_a_node_and_gets_another(tmp_path, mon
             ray.shutdown()
             nodes.shutdown()
             shutil.rmtree(folder, ignore_errors=True)
-    assert said[0].startswith("no node of the cluster has 1 CPU")
-    assert seen
-    assert seen[0] < 12, "all was done before the node was killed"
+    assert messages[0].startswith("no node of the cluster has 1 CPU")
+    assert n_done
+    assert n_done[0] < 12, "all was done before the node was killed"
     assert (outcome.failures, outcome.complete) == ([], True)
     assert len(workers) == 3
     assert contents(tmp_path / "s.zarr") == contents(tmp_path / "local.zarr")

@@ -31,11 +31,11 @@ def test_groups_cover_every_run_once():
     groups = list(plan.groups())
     assert len(groups) == len(plan) == 10
     for s in (0, 1):
-        ours = [g for g in groups if g.class_set == s]
-        assert [g.chunk for g in ours] == list(range(5))
-        assert ours[0].start == 0
-        assert ours[-1].stop == 300
-        assert all(a.stop == b.start for a, b in pairwise(ours))
+        actual = [g for g in groups if g.class_set == s]
+        assert [g.chunk for g in actual] == list(range(5))
+        assert actual[0].start == 0
+        assert actual[-1].stop == 300
+        assert all(a.stop == b.start for a, b in pairwise(actual))
     assert SweepPlan.from_json(plan.to_json()) == plan
 
 

@@ -36,8 +36,8 @@ LONG = (
 
 @pytest.fixture(scope="module")
 def cluster():
-    with local_cluster(os.path.dirname(__file__)) as found:
-        yield found
+    with local_cluster(os.path.dirname(__file__)) as result:
+        yield result
 
 
 def prepared(folder, text, store="s.zarr", cluster=None, **options):
@@ -75,31 +75,31 @@ def test_a_group_that_raises_on_a_worker_is_reported_and_tried_again(cluster, tm
 
 
 def test_tasks_in_results_out_as_they_finish(cluster):
-    found = dict(spread(ray_work.add, 5, [1, -2, 3], cluster, memory=lambda task: 1_000_000 * abs(task)))
-    assert found == {1: 6, -2: Failure("ValueError: no negative numbers"), 3: 8}
+    result = dict(spread(ray_work.add, 5, [1, -2, 3], cluster, memory=lambda task: 1_000_000 * abs(task)))
+    assert result == {1: 6, -2: Failure("ValueError: no negative numbers"), 3: 8}
 
 
 @pytest.mark.integration
 def test_a_task_whose_worker_is_killed_is_done_again(cluster, tmp_path):
-    found = dict(spread(ray_work.tens_once_killed, str(tmp_path / "once"), range(6), cluster))
-    assert found == {n: 10 * n for n in range(6)}
+    result = dict(spread(ray_work.tens_once_killed, str(tmp_path / "once"), range(6), cluster))
+    assert result == {n: 10 * n for n in range(6)}
     assert (tmp_path / "once").exists()
 
 
 def test_no_more_than_a_few_tasks_are_taken_at_a_time_and_shared_things_once(cluster, monkeypatch):
     monkeypatch.setattr("scansnap.cluster.tasks._IN_FLIGHT", 5)
-    taken, places = 0, set()
+    submitted, places = 0, set()
 
     def tasks():
-        nonlocal taken
+        nonlocal submitted
         for i in range(30):
-            taken += 1
+            submitted += 1
             yield i
 
     for done, (_, (_, place)) in enumerate(spread(ray_work.place_of, list(range(1000)), tasks(), cluster)):
-        assert taken - done <= 6
+        assert submitted - done <= 6
         places.add(place)
-    assert taken == 30
+    assert submitted == 30
     assert len(places) == len({process for process, _ in places}) <= 2  # one copy in each worker
 
 
@@ -107,30 +107,30 @@ def test_no_more_than_a_few_tasks_are_taken_at_a_time_and_shared_things_once(clu
 def test_tasks_wait_for_nodes_that_do_not_exist_yet(cluster, monkeypatch):
     """A cluster may begin empty and grow: nothing is refused, but what is missing is said."""
     monkeypatch.setattr("scansnap.cluster.tasks._SILENCE", 0.1)
-    said = []
+    messages = []
 
     class Enough(Exception):
         pass
 
     def note(words):
-        said.append(words)
+        messages.append(words)
         raise Enough
 
     with pytest.raises(Enough):
         list(spread(ray_work.add, 1, [1], Cluster("auto", cpus=50), memory=lambda task: 10**6, note=note))
-    assert said == ["no node of the cluster has 50 CPU, 1e+06 memory, which a task needs: it waits for one"]
+    assert messages == ["no node of the cluster has 50 CPU, 1e+06 memory, which a task needs: it waits for one"]
 
 
 def test_what_this_machine_alone_cannot_give_is_refused(cluster, tmp_path):
     have = ray.cluster_resources()
-    for wanted, memory, field in (
+    for expected, memory, field in (
         (Cluster(cpus=3), 0, "--cpus-per-group"),
         (Cluster(gpus=1), 0, "--gpus-per-group"),
         (Cluster(), 10**15, "--memory"),
     ):
         with refused(field):
-            wanted.refuse_what_never_fits(have, memory)
-    Cluster().refuse_what_never_fits(have, 10**6)
+            expected.check_capacity(have, memory)
+    Cluster().check_capacity(have, 10**6)
     with refused("--device"):
         prepare(read(write(tmp_path)), tmp_path / "t.zarr", device="cuda", cluster=cluster)
 
@@ -138,13 +138,13 @@ def test_what_this_machine_alone_cannot_give_is_refused(cluster, tmp_path):
 def test_what_a_cluster_refuses_changes_nothing_on_disk(tmp_path, monkeypatch):
     @contextmanager
     def connected(self, memory=0):
-        Cluster.refuse_what_never_fits(self, {"CPU": 2}, 0)
+        Cluster.check_capacity(self, {"CPU": 2}, 0)
         yield
 
     monkeypatch.setattr(Cluster, "connected", connected)
-    wanted = Cluster(cpus=3)
+    expected = Cluster(cpus=3)
     with refused("--cpus-per-group", "3"):
-        run(prepared(tmp_path, SMALL, cluster=wanted), cluster=wanted)
+        run(prepared(tmp_path, SMALL, cluster=expected), cluster=expected)
     assert {place.name for place in tmp_path.iterdir()} == {"sweep.toml"}
 
 

@@ -39,7 +39,7 @@ def test_the_numbers_are_those_of_simulate(whole):
         classes = ss.SequenceClasses.syn_medium(q)
         expected = ss.simulate(classes, runs, steps=6, batch_size=16, context=32, momentum=0.9, init="uniform",
                                record=[0, 3, 6], device="cpu")  # fmt: skip
-        found = ss.load(whole / f"classes-{s}.zarr")
+        data = ss.load(whole / f"classes-{s}.zarr")
         for name in [
             "loss",
             "entropy",
@@ -52,13 +52,13 @@ def test_the_numbers_are_those_of_simulate(whole):
             "failed_step",
             "class_query",
         ]:
-            np.testing.assert_array_equal(found[name].values, expected[name].values)
-            assert found[name].dims == expected[name].dims
-        assert (found.status == "ok").all()
-        assert found.attrs["complete"] == 1
-        np.testing.assert_array_equal(found.recall, ss.measure.recall(expected.attention, classes))
+            np.testing.assert_array_equal(data[name].values, expected[name].values)
+            assert data[name].dims == expected[name].dims
+        assert (data.status == "ok").all()
+        assert data.attrs["complete"] == 1
+        np.testing.assert_array_equal(data.recall, ss.measure.recall(expected.attention, classes))
         part = root.isel(run=root.n_queries == q)
-        np.testing.assert_array_equal(part.run, found.run)
+        np.testing.assert_array_equal(part.run, data.run)
         np.testing.assert_array_equal(part.loss, expected.loss)
         np.testing.assert_allclose(part.entropy, expected.entropy.mean("seq_class"), rtol=1e-6)
         np.testing.assert_array_equal(part.class_set, s)
@@ -137,9 +137,9 @@ def test_a_group_that_raises_is_reported_and_tried_again(tmp_path, whole, monkey
     monkeypatch.setattr(backends, "run_group", raising)
     file, path = write(tmp_path), tmp_path / "s.zarr"
     assert command(file, target=path, **(OPTIONS | {"as_json": True})) == 1
-    said = capsys.readouterr()
-    assert "runs 4 to 7 of class set 1: MemoryError: no room for [this] group" in " ".join(said.err.split())
-    report = json.loads(said.out)
+    messages = capsys.readouterr()
+    assert "runs 4 to 7 of class set 1: MemoryError: no room for [this] group" in " ".join(messages.err.split())
+    report = json.loads(messages.out)
     assert report["complete"] is False
     assert report["finished_runs"] == 32
     root = xr.open_zarr(path)
@@ -168,9 +168,9 @@ def test_a_full_disk_is_one_sentence_and_resumable(tmp_path, whole, monkeypatch,
     monkeypatch.setattr(Folder, "_put", full)
     assert command(file, target=path, **OPTIONS) == 1
     monkeypatch.undo()
-    said = " ".join(capsys.readouterr().err.split())
-    assert "No space left on device" in said
-    assert "--resume" in said
+    messages = " ".join(capsys.readouterr().err.split())
+    assert "No space left on device" in messages
+    assert "--resume" in messages
     assert 0 < marks(path) < 10
     assert command(file, target=path, **(OPTIONS | {"resume": True})) == 0
     assert contents(path) == contents(whole)
@@ -237,8 +237,8 @@ def test_the_summary_is_the_same_in_pieces(tmp_path, whole, monkeypatch):
     ready = prepare(read(write(tmp_path)), tmp_path / "s.zarr", device="cpu")
     assert run(ready).complete
     assert [piece.stop for piece in store.summary_pieces(ready.plan)] == [10, 20, 30, 36]
-    with xr.open_zarr(tmp_path / "s.zarr") as found, xr.open_zarr(whole) as expected:
-        xr.testing.assert_identical(found.load(), expected.load())
+    with xr.open_zarr(tmp_path / "s.zarr") as data, xr.open_zarr(whole) as expected:
+        xr.testing.assert_identical(data.load(), expected.load())
 
 
 def test_overwrite_and_resume_of_nothing_start_anew(tmp_path, whole):
@@ -271,10 +271,10 @@ def test_diverging_runs_and_measures_with_dimensions_of_their_own(tmp_path):
 def test_the_plan_is_shown_and_nothing_written(tmp_path, capsys):
     file = write(tmp_path)
     assert command(file, target=tmp_path / "s.zarr", **(OPTIONS | {"dry_run": True})) == 0
-    said = capsys.readouterr().out
-    assert "36 runs in 10 groups on cpu" in said
-    assert "n_queries = 2): 5 groups of at most 4 runs" in said
-    assert "estimated" in said
+    messages = capsys.readouterr().out
+    assert "36 runs in 10 groups on cpu" in messages
+    assert "n_queries = 2): 5 groups of at most 4 runs" in messages
+    assert "estimated" in messages
     assert command(file, target=tmp_path / "s.zarr", **(OPTIONS | {"dry_run": True, "as_json": True})) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["groups"] == 10
@@ -286,12 +286,12 @@ def test_the_plan_is_shown_and_nothing_written(tmp_path, capsys):
 def test_nothing_in_the_store_tells_when_it_was_made(tmp_path, whole):
     ready = prepare(read(write(tmp_path)), tmp_path / "s.zarr", device="cpu")
     ready.store.create(replaces=False)
-    ours = ready.store.writer()
+    writer = ready.store.writer()
     for group in reversed(ready.plan.groups()):
         classes = ready.sweep.class_sets[group.class_set].classes
         job = backends.SweepJob(ready.sweep.axes, ready.sweep.options, ready.sweep.stored, ready.sweep.measures, "cpu")
-        ours.write(group, backends.run_group(job, classes, group.start, group.stop))
-    assert all(ours.summarise(piece) for piece in store.summary_pieces(ready.plan))
+        writer.write(group, backends.run_group(job, classes, group.start, group.stop))
+    assert all(writer.summarise(piece) for piece in store.summary_pieces(ready.plan))
     assert ready.store.finish(True)
     ready.store.place.tidy()
     assert contents(tmp_path / "s.zarr") == contents(whole)
@@ -306,8 +306,8 @@ def test_each_table_may_have_a_weight_decay_of_its_own(tmp_path):
     assert sorted(set(data.weight_decay_y.values)) == [0.0, 0.1]
     assert set(data.weight_decay_z.values) == {0.2}
     assert "weight_decay" not in data.coords
-    one = int(np.flatnonzero((data.weight_decay_y == 0.1) & (data.seed == 2) & (data.eta_z == 1))[0])
+    index = int(np.flatnonzero((data.weight_decay_y == 0.1) & (data.seed == 2) & (data.eta_z == 1))[0])
     alone = ss.simulate(ss.SequenceClasses.syn_medium(2), eta_z=1.0, ratio=1.0, seed=2, weight_decay_y=0.1,
                         weight_decay_z=0.2, momentum=0.9, steps=6, batch_size=16, context=32, init="uniform",
                         record=[0, 3, 6], device="cpu")  # fmt: skip
-    np.testing.assert_allclose(data.z[one], alone.z[0], rtol=1e-6)
+    np.testing.assert_allclose(data.z[index], alone.z[0], rtol=1e-6)

@@ -33,9 +33,9 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> PreparedSweep:
     folder = tmp_path_factory.mktemp("store")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(template, "_CHUNK_BYTES", 64)
-        found = prepare(read(write(folder, TEXT)), folder / "s.zarr", device="cpu")
-        assert run(found).complete
-    return found
+        prepared = prepare(read(write(folder, TEXT)), folder / "s.zarr", device="cpu")
+        assert run(prepared).complete
+    return prepared
 
 
 @pytest.fixture
@@ -46,10 +46,10 @@ def copy(ready: PreparedSweep, tmp_path: Path) -> Path:
 
 def resumed(path: Path) -> tuple[int, list[str]]:
     """How many runs were made again, and what was said to be damaged."""
-    found = prepare(read(path.with_name("sweep.toml")), path, resume=True)
-    outcome = run(found)
+    prepared = prepare(read(path.with_name("sweep.toml")), path, resume=True)
+    outcome = run(prepared)
     assert outcome.complete
-    return outcome.finished, found.store.recomputed
+    return outcome.finished, prepared.store.recomputed
 
 
 def chunk_files(folder: Path) -> list[str]:
@@ -81,9 +81,9 @@ def test_a_deleted_chunk_is_noticed_though_zarr_reads_on(copy: Path) -> None:
     assert len(names) > 100
     for name in names:
         away = (copy / name).rename(copy.parent / "away")
-        with pytest.raises(Damaged) as found:
+        with pytest.raises(Damaged) as prepared:
             checksums.check("the store", copy)
-        assert (found.value.part, found.value.problem) == (name, "is missing")
+        assert (prepared.value.part, prepared.value.problem) == (name, "is missing")
         away.rename(copy / name)
 
 
@@ -133,12 +133,12 @@ def test_what_is_no_chunk_changes_nothing(copy: Path) -> None:
 def test_a_group_that_is_written_twice_is_the_same(copy: Path) -> None:
     """By a worker that was thought dead, say: nothing is locked, as nothing can go wrong."""
     whole = contents(copy)
-    found = prepare(read(copy.with_name("sweep.toml")), copy, resume=True)
-    job = SweepJob(found.sweep.axes, found.sweep.options, found.sweep.stored, found.sweep.measures, "cpu")
-    group = found.plan.groups()[1]
-    made = run_group(job, found.sweep.class_sets[0].classes, group.start, group.stop)
-    found.store.writer().write(group, made)
-    found.store.place.tidy()
+    prepared = prepare(read(copy.with_name("sweep.toml")), copy, resume=True)
+    job = SweepJob(prepared.sweep.axes, prepared.sweep.options, prepared.sweep.stored, prepared.sweep.measures, "cpu")
+    group = prepared.plan.groups()[1]
+    built = run_group(job, prepared.sweep.class_sets[0].classes, group.start, group.stop)
+    prepared.store.writer().write(group, built)
+    prepared.store.place.tidy()
     assert contents(copy) == whole
 
 

@@ -21,8 +21,8 @@ def stream(n=400, seed=0):
 
 
 def transformer(**options):
-    given = {"width": 16, "feed_forward": 8, "eta": 1.0, "dropout": 0.2}
-    return Transformer(TransformerSettings(M, **(given | options)))
+    arguments = {"width": 16, "feed_forward": 8, "eta": 1.0, "dropout": 0.2}
+    return Transformer(TransformerSettings(M, **(arguments | options)))
 
 
 def yz(**options):

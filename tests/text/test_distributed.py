@@ -181,7 +181,7 @@ def test_a_process_that_dies_ends_the_others(command, tmp_path):
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize(("options", "field"), [(("--batch", 1), "batch"), (("--model", "yz"), "WORLD_SIZE")])
+@pytest.mark.parametrize(("options", "field"), [(("--batch", 1), "--batch"), (("--model", "yz"), "WORLD_SIZE")])
 def test_one_process_reports_an_error(command, tmp_path, options, field):
     words = command[:6] + command[10:] if "yz" in options else command
     codes, out, err = ended(start([*words, "--steps", 3, *options]))

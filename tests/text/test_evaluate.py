@@ -8,13 +8,7 @@ import torch
 
 from refusals import refused
 from scansnap.corpus.vocabulary import Vocabulary
-from scansnap.text.evaluation import (
-    AttentionStatistics,
-    attention_statistics,
-    evaluate,
-    perplexity,
-    stream_batches,
-)
+from scansnap.text.evaluation import AttentionStatistics, attention_statistics, evaluate, perplexity, stream_batches
 from scansnap.text.model import sparsify_attention, top_mass_mask
 from scansnap.text.sample import sample_text, sample_tokens
 from scansnap.text.transformer.draws import mask_every_token, mask_tokens, n_masked
@@ -28,13 +22,13 @@ M = 15
 
 @pytest.fixture(scope="module")
 def model():
-    made = Transformer(
+    transformer = Transformer(
         TransformerSettings(M, width=8, feed_forward=8, layers=2, init=0.8, dropout=0.1, dtype="float64")
     )
     tokens = torch.from_numpy(np.random.default_rng(1).integers(0, M, 200))
     for i in range(0, 150, 15):
-        made.train_step(tokens[None, i : i + 15], tokens[None, i + 1 : i + 16])
-    return made
+        transformer.train_step(tokens[None, i : i + 15], tokens[None, i + 1 : i + 16])
+    return transformer
 
 
 def tokens(n=53):
@@ -52,15 +46,17 @@ def test_perplexity_is_that_of_every_token_but_the_first(model, stride, n):
         first = max(0, end - length) if stride else (t - 1) // length * length
         logits = model.logits(stream[None, first:end])[0, t - 1 - first]
         nats.append(-float(torch.log_softmax(logits, 0)[stream[t]]))
-    found = perplexity(model, tokens(n), length=length, batch=3, stride=stride)
-    assert math.isclose(found, math.exp(np.mean(nats)), rel_tol=1e-10)
+    means = perplexity(model, tokens(n), length=length, batch=3, stride=stride)
+    assert math.isclose(means, math.exp(np.mean(nats)), rel_tol=1e-10)
 
 
 @pytest.mark.parametrize(("length", "stride"), [(35, None), (5, None), (5, 2), (4, 1)])
 def test_every_token_but_the_first_is_a_new_target_once(length, stride):
     stream = torch.arange(100, 153)
-    seen = [b.targets[:, -b.n_new :].flatten() for b in stream_batches(stream, length, 4, stride, torch.device("cpu"))]
-    assert torch.cat(seen).tolist() == list(range(101, 153))
+    targets = [
+        b.targets[:, -b.n_new :].flatten() for b in stream_batches(stream, length, 4, stride, torch.device("cpu"))
+    ]
+    assert torch.cat(targets).tolist() == list(range(101, 153))
 
 
 def test_a_model_that_knows_nothing_has_the_perplexity_of_the_vocabulary():
@@ -122,14 +118,14 @@ def test_statistics_are_means_over_rows_with_a_choice():
                 group = np.array([0, 1, 1, -1])[x[i, : t + 1].numpy()]
                 mass.append([row[group == g].sum() for g in (0, 1)])
                 uniform.append([(group == g).mean() for g in (0, 1)])
-    expected, found = np.array(rows), gathered.means()
+    expected, means = np.array(rows), gathered.means()
     names = ("entropy", "max", "keys_needed", "share_needed")
-    np.testing.assert_allclose([found[name] for name in names], expected[:, :4].mean(0), rtol=1e-12)
-    assert math.isclose(found["entropy_share"], expected[:, 0].sum() / expected[:, 4].sum(), rel_tol=1e-12)
+    np.testing.assert_allclose([means[name] for name in names], expected[:, :4].mean(0), rtol=1e-12)
+    assert math.isclose(means["entropy_share"], expected[:, 0].sum() / expected[:, 4].sum(), rel_tol=1e-12)
     by_position = [expected[expected[:, 5] == t, 0].mean() if t else np.nan for t in range(5)]
-    np.testing.assert_allclose(found["entropy_by_position"], by_position, rtol=1e-12)
-    np.testing.assert_allclose(found["group_mass"], np.mean(mass, 0), rtol=1e-12)
-    np.testing.assert_allclose(found["group_uniform"], np.mean(uniform, 0), rtol=1e-12)
+    np.testing.assert_allclose(means["entropy_by_position"], by_position, rtol=1e-12)
+    np.testing.assert_allclose(means["group_mass"], np.mean(mass, 0), rtol=1e-12)
+    np.testing.assert_allclose(means["group_uniform"], np.mean(uniform, 0), rtol=1e-12)
 
 
 def test_a_row_that_snapped_still_has_its_keys():
@@ -142,26 +138,26 @@ def test_a_row_that_snapped_still_has_its_keys():
     assert (b[:, :, -1, 1:] == 0).all()
     gathered = AttentionStatistics(groups=[0, 1], mass=0.9)
     gathered.add([b], torch.tensor([[0, 1, 1, 1]]).expand(3, length), keys)
-    found = gathered.means()
-    assert found["entropy"] == pytest.approx((np.log(2) + np.log(3)) / 3)  # rows 1, 2 and 3; row 3 has none
-    assert found["max"] == pytest.approx((1 / 2 + 1 / 3 + 1) / 3)
-    assert found["share_needed"] == pytest.approx((1 + 1 + 1 / 4) / 3)
-    assert found["entropy_share"] == pytest.approx((np.log(2) + np.log(3)) / np.log(24))
-    np.testing.assert_allclose(found["group_uniform"], [(1 / 2 + 1 / 3 + 1 / 4) / 3, (1 / 2 + 2 / 3 + 3 / 4) / 3])
+    means = gathered.means()
+    assert means["entropy"] == pytest.approx((np.log(2) + np.log(3)) / 3)  # rows 1, 2 and 3; row 3 has none
+    assert means["max"] == pytest.approx((1 / 2 + 1 / 3 + 1) / 3)
+    assert means["share_needed"] == pytest.approx((1 + 1 + 1 / 4) / 3)
+    assert means["entropy_share"] == pytest.approx((np.log(2) + np.log(3)) / np.log(24))
+    np.testing.assert_allclose(means["group_uniform"], [(1 / 2 + 1 / 3 + 1 / 4) / 3, (1 / 2 + 2 / 3 + 3 / 4) / 3])
 
 
 def test_a_model_that_snapped_is_measured_over_all_its_rows():
     yz = YZTransformer(YZSettings(M))
     yz.tensors()["layer0.z"][:, 0] = 200.0  # every query looks at token 0, where there is one
     stream = np.array([*range(8)] * 4 + [0])
-    (found,) = attention_statistics(yz, stream, length=8)
-    assert found["entropy"] == pytest.approx(0, abs=1e-6)
-    assert found["entropy_by_position"][2:] == pytest.approx(np.zeros(6), abs=1e-6)
-    assert found["share_needed"] == pytest.approx(np.mean(1 / np.arange(2, 8)), rel=1e-6)
+    (means,) = attention_statistics(yz, stream, length=8)
+    assert means["entropy"] == pytest.approx(0, abs=1e-6)
+    assert means["entropy_by_position"][2:] == pytest.approx(np.zeros(6), abs=1e-6)
+    assert means["share_needed"] == pytest.approx(np.mean(1 / np.arange(2, 8)), rel=1e-6)
 
 
 @pytest.mark.parametrize(
-    "made",
+    "transformer",
     [
         Transformer(TransformerSettings(M, width=8, feed_forward=8)),
         Transformer(TransformerSettings(M, width=8, feed_forward=8, objective="masked")),
@@ -170,10 +166,10 @@ def test_a_model_that_snapped_is_measured_over_all_its_rows():
     ],
     ids=["causal", "masked", "before itself", "up to itself"],
 )
-def test_the_keys_are_those_that_get_attention(made):
+def test_the_keys_are_those_that_get_attention(transformer):
     """At their initial values no weight underflows."""
-    keys = made.key_mask(6)
-    for b in made.attention(torch.tensor([[1, 2, 3, 4, 5, 6]])):
+    keys = transformer.key_mask(6)
+    for b in transformer.attention(torch.tensor([[1, 2, 3, 4, 5, 6]])):
         assert torch.equal(b[0, 0] > 0, keys)
 
 
@@ -186,33 +182,33 @@ def test_attention_that_is_not_a_number_is_not_sparse():
 def test_uniform_attention_has_all_the_entropy_there_is():
     model = Transformer(TransformerSettings(M, width=8, feed_forward=8))
     model.tensors()["layer0.w_qkv"].zero_()
-    (found,) = attention_statistics(model, tokens(71), length=35, mass=0.5)
-    assert math.isclose(found["entropy"], np.log(np.arange(2, 36)).mean(), rel_tol=1e-6)
-    assert math.isclose(found["entropy_share"], 1, rel_tol=1e-6)
-    assert 0.5 <= found["share_needed"] < 0.55
+    (means,) = attention_statistics(model, tokens(71), length=35, mass=0.5)
+    assert math.isclose(means["entropy"], np.log(np.arange(2, 36)).mean(), rel_tol=1e-6)
+    assert math.isclose(means["entropy_share"], 1, rel_tol=1e-6)
+    assert 0.5 <= means["share_needed"] < 0.55
 
 
 def test_evaluate(model):
-    found = evaluate(model, tokens(), mass=0.8, length=10)
-    assert len(found["share_needed"]) == 2
-    assert all(0 < share < 1 for share in found["share_needed"])
-    assert found["perplexity"] == perplexity(model, tokens(), length=10)
+    means = evaluate(model, tokens(), mass=0.8, length=10)
+    assert len(means["share_needed"]) == 2
+    assert all(0 < share < 1 for share in means["share_needed"])
+    assert means["perplexity"] == perplexity(model, tokens(), length=10)
     assert (
-        found["perplexity_sparse"] == perplexity(model, tokens(), length=10, attention_mass=0.8) != found["perplexity"]
+        means["perplexity_sparse"] == perplexity(model, tokens(), length=10, attention_mass=0.8) != means["perplexity"]
     )
     everything = evaluate(model, tokens(), mass=1.0, length=10)
-    assert math.isclose(everything["perplexity_sparse"], found["perplexity"], rel_tol=1e-9)
+    assert math.isclose(everything["perplexity_sparse"], means["perplexity"], rel_tol=1e-9)
 
 
 def test_a_yz_model_is_evaluated_by_the_same_code():
     yz = YZTransformer(YZSettings(M, init="normal(1.0)", norm="none", query_in_keys=True, dtype="float64"))
-    found = evaluate(yz, tokens(), mass=0.6, length=10)
+    means = evaluate(yz, tokens(), mass=0.6, length=10)
     stream, tables, nats = torch.from_numpy(tokens()).long(), yz.tensors(), []
     for t in range(52):
         x = stream[t // 10 * 10 : t + 1]  # the window up to its query
         b = sparsify_attention(torch.softmax(tables["layer0.z"][x[-1], x], 0), 0.6)
         nats.append(-float(torch.log_softmax(b @ tables["layer0.y"][x], 0)[stream[t + 1]]))
-    assert math.isclose(found["perplexity_sparse"], math.exp(np.mean(nats)), rel_tol=1e-9)
+    assert math.isclose(means["perplexity_sparse"], math.exp(np.mean(nats)), rel_tol=1e-9)
 
 
 def test_bad_input_is_refused(model):
@@ -255,10 +251,10 @@ def test_samples_follow_the_models_distribution(model):
 
 def test_no_temperature_takes_the_likeliest_of_the_window(model):
     drawn = sample_tokens(model, [5, 6, 7], 3, temperature=0, window=2)
-    seen = [5, 6, 7]
+    targets = [5, 6, 7]
     for token in drawn:
-        assert token == int(model.logits(torch.tensor([seen[-2:]]))[0, -1].argmax())
-        seen.append(token)
+        assert token == int(model.logits(torch.tensor([targets[-2:]]))[0, -1].argmax())
+        targets.append(token)
 
 
 def test_text(model):

@@ -28,17 +28,19 @@ def yz(**changes):
 @pytest.mark.parametrize("rank", [None, 3])
 def test_with_a_context_it_is_what_the_model_does(residual, rank):
     model = yz(residual=residual, rank=rank)
-    found = explain(model, VOCABULARY, "bank", "the river of the", top=8)
+    explanation = explain(model, VOCABULARY, "bank", "the river of the", top=8)
     inputs = torch.tensor([[0, 2, 1, 0, 3]])
     b = model.attention(inputs)[0][0, 0, -1]
     by_word = {"the": b[0] + b[3], "river": b[1], "of": b[2]}
-    assert {one.word: one.attention for one in found.attended} == pytest.approx(
+    assert {token.word: token.attention for token in explanation.attended} == pytest.approx(
         {word: float(weight) for word, weight in by_word.items()}, abs=1e-12
     )
     p = torch.softmax(model.logits(inputs)[0, -1], 0)
-    assert dict(found.predicted) == pytest.approx({w: float(p[i]) for i, w in enumerate(WORDS)}, abs=1e-12)
-    assert [one.attention for one in found.attended] == sorted((one.attention for one in found.attended), reverse=True)
-    assert found.exact
+    assert dict(explanation.predicted) == pytest.approx({w: float(p[i]) for i, w in enumerate(WORDS)}, abs=1e-12)
+    assert [token.attention for token in explanation.attended] == sorted(
+        (token.attention for token in explanation.attended), reverse=True
+    )
+    assert explanation.exact
 
 
 @pytest.mark.parametrize("residual", ["none", "normed", "plain"])
@@ -55,40 +57,40 @@ def test_without_a_context_it_is_the_limit_of_a_long_one(residual):
 
 def test_words_are_ranked_by_z_and_votes_are_rows_of_y():
     model = yz()
-    found = explain(model, VOCABULARY, "river", top=4, votes=3)
+    explanation = explain(model, VOCABULARY, "river", top=4, votes=3)
     z, y = model.z[0].matrix(), model.y[0].matrix()
     order = torch.argsort(-z[2])[:4].tolist()
-    assert [one.word for one in found.attended] == [WORDS[i] for i in order]
-    for one, i in zip(found.attended, order, strict=True):
-        assert one.z == pytest.approx(float(z[2, i]))
+    assert [word.word for word in explanation.attended] == [WORDS[i] for i in order]
+    for word, i in zip(explanation.attended, order, strict=True):
+        assert word.z == pytest.approx(float(z[2, i]))
         best = torch.argsort(-y[i])[:3].tolist()
-        assert one.votes == tuple((WORDS[j], pytest.approx(float(y[i, j]))) for j in best)
+        assert word.votes == tuple((WORDS[j], pytest.approx(float(y[i, j]))) for j in best)
 
 
 def test_with_a_residual_connection_the_query_votes_too():
     model = yz(residual="normed")
-    found = explain(model, VOCABULARY, "bank", votes=2)
+    explanation = explain(model, VOCABULARY, "bank", votes=2)
     row = model.y[0].matrix()[3]
     best = torch.argsort(-row)[:2].tolist()
-    assert found.own == tuple((WORDS[j], pytest.approx(float(row[j]))) for j in best)
+    assert explanation.own == tuple((WORDS[j], pytest.approx(float(row[j]))) for j in best)
     assert explain(yz(), VOCABULARY, "bank").own == ()
 
 
 def test_an_untrained_model_attends_as_often_as_words_occur():
-    found = explain(yz(init="zero"), VOCABULARY, "river", top=8)
-    assert found.entropy == pytest.approx(found.uniform_entropy)
-    assert [p for _, p in found.predicted] == pytest.approx([1 / 8] * 8)
+    explanation = explain(yz(init="zero"), VOCABULARY, "river", top=8)
+    assert explanation.entropy == pytest.approx(explanation.uniform_entropy)
+    assert [p for _, p in explanation.predicted] == pytest.approx([1 / 8] * 8)
 
 
 def test_a_plain_transformer_is_read_exactly():
     model = Transformer(TransformerSettings(vocab_size=len(WORDS), dtype="float64", **PLAIN))
-    found = explain(model, VOCABULARY, "bank", "the river of bank", top=8)
-    assert found.exact
+    explanation = explain(model, VOCABULARY, "bank", "the river of bank", top=8)
+    assert explanation.exact
     b = model.attention(torch.tensor([[0, 2, 1, 3, 3]]))[0][0, 0, -1]
     # the transformer's query is among its keys: the context ends with a copy of it, which makes counts comparable
-    seen = {one.word: one.attention for one in found.attended}
+    attention = {word.word: word.attention for word in explanation.attended}
     own = b[:3] / b[:4].sum()
-    assert [seen["the"], seen["river"], seen["of"]] == pytest.approx(own.tolist(), abs=1e-9)
+    assert [attention["the"], attention["river"], attention["of"]] == pytest.approx(own.tolist(), abs=1e-9)
 
 
 def test_other_transformers_say_that_something_is_left_out():
@@ -107,9 +109,9 @@ def test_other_transformers_say_that_something_is_left_out():
     ],
 )
 def test_what_cannot_be_explained_is_refused(change, field):
-    given = {"model": yz(), "query": "bank", "context": None, "top": 5, **change}
+    options = {"model": yz(), "query": "bank", "context": None, "top": 5, **change}
     with refused(field):
-        explain(given["model"], VOCABULARY, given["query"], given["context"], top=given["top"])
+        explain(options["model"], VOCABULARY, options["query"], options["context"], top=options["top"])
 
 
 @pytest.fixture
@@ -124,12 +126,12 @@ def saved(tmp_path):
 
 def test_a_saved_model_comes_back_with_its_words_and_history(saved):
     path, model = saved
-    found = load_model(path)
-    assert found.vocabulary == VOCABULARY
-    assert found.title == "YZ model, 1 layer, 8 words, 6 steps"
-    assert found.measured["entropy"][6] == 6.0
-    assert list(found.measured["perplexity"]) == [6]
-    assert torch.equal(found.model.tensors()["layer0.y"], model.tensors()["layer0.y"])
+    explanation = load_model(path)
+    assert explanation.vocabulary == VOCABULARY
+    assert explanation.title == "YZ model, 1 layer, 8 words, 6 steps"
+    assert explanation.measured["entropy"][6] == 6.0
+    assert list(explanation.measured["perplexity"]) == [6]
+    assert torch.equal(explanation.model.tensors()["layer0.y"], model.tensors()["layer0.y"])
 
 
 def test_a_model_and_its_words_are_one_file(saved):

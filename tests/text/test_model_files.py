@@ -2,7 +2,6 @@
 
 import json
 import resource
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from small_text import M, open_model, stream, transformer
 from refusals import refused
 from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.storage import WriteError
-from scansnap.text import model_files
 from scansnap.text.model_files import CheckpointHeader, build_model, load_checkpoint, read_header, save_checkpoint
 from scansnap.text.training import train
 
@@ -47,38 +45,19 @@ def test_a_checkpoint_says_what_it_is(tmp_path):
         ("checkpoint", "eta", {"model": transformer(eta=2.0)}),
     ]
     for field, name, change in cases:
-        given = {"model": transformer(), "tokens": stream(), "steps": 50, "batch": 4, "length": 10, "vocabulary": words}
+        options = {
+            "model": transformer(),
+            "tokens": stream(),
+            "steps": 50,
+            "batch": 4,
+            "length": 10,
+            "vocabulary": words,
+        }
         with refused(field, names=name):
-            train(**given | change, checkpoint=file, resume=True)
-        assert torch.equal(given["model"].tensors()["embedding"], transformer().tensors()["embedding"])
+            train(**options | change, checkpoint=file, resume=True)
+        assert torch.equal(options["model"].tensors()["embedding"], transformer().tensors()["embedding"])
     with refused("kind"):
         build_model({"kind": "rnn"})
-
-
-@pytest.mark.parametrize("name", ["sgd", "momentum", "adam"])
-def test_a_file_of_format_2_goes_on(name, tmp_path, monkeypatch):
-    """It says a momentum of 0.9 to every optimiser, no weight decay, and has moments of the gradient."""
-    options = {"batch": 4, "length": 10}
-    rate = {"optimizer": name, "eta": 0.01 if name == "adam" else 0.5}
-    whole, model = transformer(**rate), transformer(**rate)
-    losses = train(whole, stream(), steps=9, **options).losses
-    record = train(model, stream(), steps=5, checkpoint=tmp_path / "new", **options).tensors()
-    header = read_header(tmp_path / "new")
-    told = {key: value for key, value in header.model.items() if key != "weight_decay"} | {"momentum": 0.9}
-    old = {}
-    for key, tensor in model.tensors().items():
-        turned = key.endswith((".velocity", ".mean"))
-        old[key.replace(".velocity", ".momentum")] = -tensor if turned else tensor
-    monkeypatch.setattr(model_files, "FORMAT", 2)
-    earlier = type("Earlier", (), {"tensors": lambda self: old})()
-    save_checkpoint(tmp_path / "old", earlier, replace(header, model=told), record)
-    monkeypatch.undo()
-    assert open_model(tmp_path / "old")[0].describe() == model.describe()
-    again = transformer(**rate)
-    done = train(again, stream(), steps=9, checkpoint=tmp_path / "old", resume=True, **options)
-    assert np.array_equal(done.losses, losses)
-    for key, tensor in whole.tensors().items():
-        assert torch.equal(tensor, again.tensors()[key]), key
 
 
 def test_files_that_are_no_checkpoints(tmp_path):

@@ -51,17 +51,17 @@ def test_the_loop_is_the_plain_one():
 
 
 def test_measures_and_validates_when_asked():
-    seen = []
+    reference = []
 
     def measure(model, step):
-        seen.append(step)
+        reference.append(step)
         entropy = model.attention(torch.zeros(1, 3, dtype=torch.int64))[0].sum()
         return {"entropy": entropy, "map": torch.full((2, 2), step)}
 
     model = transformer()
     result = train(model, stream(), steps=25, batch=4, length=10, valid=stream(90, 1), validate_every=10,
                    measure=measure, snapshots=[0, 3, 25])  # fmt: skip
-    assert seen == [0, 3, 25] == list(result.measured)
+    assert reference == [0, 3, 25] == list(result.measured)
     assert isinstance(result.measured[3]["entropy"], float)
     assert result.measured[3]["map"].tolist() == [[3, 3], [3, 3]]
     assert list(result.valid) == [10, 20, 25]
@@ -98,11 +98,11 @@ def test_a_model_is_gone_with_its_last_name(kind):
     """Its tables may be all the memory there is: no cycle may keep them until Python looks for one."""
     model = MODELS[kind]()
     train(model, stream(), steps=2, batch=4, length=10)
-    seen = weakref.ref(model)
+    reference = weakref.ref(model)
     gc.disable()
     try:
         del model
-        assert seen() is None
+        assert reference() is None
     finally:
         gc.enable()
 
@@ -110,10 +110,10 @@ def test_a_model_is_gone_with_its_last_name(kind):
 def test_log_spaced_steps():
     assert log_spaced(0) == [0]
     assert log_spaced(1) == [0, 1]
-    found = log_spaced(10_000, 4)
-    assert found[:4] == [0, 1, 2, 3]
-    assert found[-1] == 10_000
-    assert sum(1 for s in found if 100 <= s < 1000) == 4
+    values = log_spaced(10_000, 4)
+    assert values[:4] == [0, 1, 2, 3]
+    assert values[-1] == 10_000
+    assert sum(1 for s in values if 100 <= s < 1000) == 4
 
 
 def tensors(model):
@@ -138,9 +138,9 @@ def test_resumed_is_bit_for_bit_the_uninterrupted_run(kind, tmp_path):
         assert torch.equal(tensor, again.tensors()[name]), name
     for step, value in whole.valid.items():
         assert result.valid[step] == value
-    for step, found in whole.measured.items():
-        assert found["mean"] == result.measured[step]["mean"]
-        assert np.array_equal(found["at"], result.measured[step]["at"])
+    for step, values in whole.measured.items():
+        assert values["mean"] == result.measured[step]["mean"]
+        assert np.array_equal(values["at"], result.measured[step]["at"])
     assert [p.name for p in tmp_path.iterdir()] == ["run.safetensors"]
 
 

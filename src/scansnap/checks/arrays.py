@@ -1,4 +1,4 @@
-"""What users give to describe sequence classes, checked: tables, token ids and distributions."""
+"""Checks of the arrays that describe sequence classes: tables, token ids and distributions."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def token_ids(field: str, value: ArrayLike, vocab_size: int) -> IntArray:
 
 
 def token_words(words: Any, vocab_size: int) -> tuple[str, ...]:
-    """How the tokens read: text, one for each, no two alike."""
+    """Check the words of the tokens: different texts, one per token."""
     if isinstance(words, str) or not isinstance(words, Sequence):
         raise InputError("words", words, f"a list of {vocab_size} words, one for each token")
     if len(words) != vocab_size:

@@ -11,33 +11,33 @@ from scansnap.checks import InputError
 from scansnap.checks.arrays import FloatArray, numbers
 from scansnap.settings import Page, SettingSpec
 
-Queries = Annotated[int, SettingSpec("Different last tokens; each has its own row of attention logits.", least=1,
+Queries = Annotated[int, SettingSpec("Number of query tokens; each has its own row of attention logits.", least=1,
                               page=Page("Queries", low=1, high=16, cap="classes"))]  # fmt: skip
-NextPerQuery = Annotated[int, SettingSpec("Classes that share a query.", least=1,
+NextPerQuery = Annotated[int, SettingSpec("Number of classes (next tokens) of each query.", least=1,
                                    page=Page("Next tokens per query", low=1, high=8, cap="classes"))]  # fmt: skip
-Common = Annotated[int, SettingSpec("Tokens in the context of every class: they tell nothing.",
+Common = Annotated[int, SettingSpec("Number of tokens in the context of every class.",
                              page=Page("Common tokens", low=0, high=40, cap="tokens"))]  # fmt: skip
-CommonPerQuery = Annotated[int, SettingSpec("Tokens shared by the classes of one query only.",
+CommonPerQuery = Annotated[int, SettingSpec("Number of tokens that only the classes of one query share.",
                                      page=Page("Common per query", low=0, high=20, cap="tokens"))]  # fmt: skip
-Distinct = Annotated[int, SettingSpec("Tokens that occur in one class only: they tell it.",
+Distinct = Annotated[int, SettingSpec("Number of tokens that occur in one class only.",
                                page=Page("Distinct tokens", low=0, high=40, cap="tokens"))]  # fmt: skip
 CommonWeight = Annotated[float, SettingSpec(
-    "How often a common token occurs, against 1 for the most frequent distinct one.", above=0,
+    "Weight of a common token; the most frequent distinct token has weight 1.", above=0,
     page=Page("Weight of common tokens", low=0.1, high=10.0, log=True, least=1e-6, most=1e6))]  # fmt: skip
 DistinctWeights = Annotated[ArrayLike | None, SettingSpec(
-    "One number per distinct token; left out: evenly from 0.1 to 1.", kind="text", accepts="finite numbers above 0",
+    "Weight of each distinct token; none: evenly spaced from 0.1 to 1.", kind="text", accepts="finite numbers above 0",
     page=Page("Weights of distinct tokens", words={"none": "even"}))]  # fmt: skip
-Unused = Annotated[int, SettingSpec("Tokens in no context, which make the vocabulary larger.",
+Unused = Annotated[int, SettingSpec("Number of tokens that occur in no context.",
                              page=Page("Unused tokens", low=0, high=2000, cap="tokens"))]  # fmt: skip
 Vocab = Annotated[int, SettingSpec("Number of tokens.", least=3,
                             page=Page("Vocabulary", "M", 50, 2000, log=True, cap="tokens"))]  # fmt: skip
-Classes = Annotated[int, SettingSpec("Next tokens to tell apart; they share one query.", least=1,
+Classes = Annotated[int, SettingSpec("Number of classes; they share one query.", least=1,
                               page=Page("Classes", "K", 2, 20))]  # fmt: skip
-Exponent = Annotated[float, SettingSpec("Word frequencies fall as rank to minus this.", least=0,
+Exponent = Annotated[float, SettingSpec("Exponent of the token frequencies, rank^(−exponent).", least=0,
                                  page=Page("Zipf exponent", low=0.0, high=2.0, most=10.0))]  # fmt: skip
-Overlap = Annotated[float, SettingSpec("Share of the probability on common tokens.", least=0, most=1,
+Overlap = Annotated[float, SettingSpec("Probability of the common tokens.", least=0, most=1,
                                 page=Page("Overlap", low=0.0, high=1.0))]  # fmt: skip
-Shuffle = Annotated[int, SettingSpec("Which token has which frequency.", page=Page("Shuffle", most=2**53 - 1))]
+Shuffle = Annotated[int, SettingSpec("Seed that assigns frequencies to tokens.", page=Page("Shuffle", most=2**53 - 1))]
 
 
 def synthetic(

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
-from torch import Tensor
 
 from scansnap.classes.sequence_classes import SequenceClasses
 from scansnap.sampling.mixture import MixtureSampler
-from scansnap.sampling.sampler import Sequences
 
 
-class ClassSampler:
+class ClassSampler(MixtureSampler):
     """Token sequences of sequence classes: the context in the order drawn, then the query.
 
     Parameters
@@ -32,19 +30,8 @@ class ClassSampler:
     """
 
     def __init__(self, classes: SequenceClasses, context: int, next_token: ArrayLike | None = None) -> None:
-        self.classes, self.vocab_size = classes, classes.vocab_size
+        self.classes = classes
         rows = (classes._probs, classes._tokens, classes._indptr)  # sparse: vocabularies may be large
-        self._mixture = MixtureSampler(
-            csr_array(rows, shape=(classes.n_classes, classes.vocab_size)),
-            classes.query,
-            context=context,
-            next_token=classes.next_token if next_token is None else next_token,
-            p_class=classes.p_class,
-        )
-
-    def __call__(self, seeds: Tensor, steps: Tensor, batch_size: int) -> Sequences:
-        return self._mixture(seeds, steps, batch_size)
-
-    def describe(self) -> str:
-        """Return a digest of the numbers that determine the data, and T."""
-        return self._mixture.describe()
+        table = csr_array(rows, shape=(classes.n_classes, classes.vocab_size))
+        following = classes.next_token if next_token is None else next_token
+        super().__init__(table, classes.query, context=context, next_token=following, p_class=classes.p_class)

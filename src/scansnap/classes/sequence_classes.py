@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,6 +33,14 @@ from scansnap.checks.arrays import (
 from scansnap.classes import presets, toml
 from scansnap.settings import check_arguments, settings_of
 from scansnap.storage import check_writable, put
+
+
+class _Support(NamedTuple):
+    """The context tokens of each class and their probabilities, in place of a table."""
+
+    tokens: list[IntArray]
+    probs: list[FloatArray]
+    vocab_size: int
 
 
 class SequenceClasses:
@@ -72,7 +80,33 @@ class SequenceClasses:
         *,
         shared_next: bool = False,
     ) -> None:
-        self._set(*table_rows(p_context), query, next_token, p_class, words, shared_next)
+        tokens, probs, vocab_size = p_context if isinstance(p_context, _Support) else table_rows(p_context)
+        n_classes = len(tokens)
+        if n_classes == 0:
+            raise InputError("p_context", "0 classes", "a table with at least one class")
+        if not isinstance(shared_next, bool):
+            raise InputError("shared_next", shared_next, "true or false")
+        if n_classes > vocab_size and not shared_next:
+            raise InputError("the number of classes", n_classes, f"at most the vocabulary size {vocab_size}")
+        rows = [class_row(n, ids, p) for n, (ids, p) in enumerate(zip(tokens, probs, strict=True))]
+        self.vocab_size = vocab_size
+        self.words = None if words is None else token_words(words, vocab_size)
+        self.n_classes = n_classes
+        self.query = _frozen(per_class("query", query, n_classes, vocab_size))
+        self.next_token = _frozen(per_class("next_token", next_token, n_classes, vocab_size))
+        if not shared_next:
+            self.need_one_class_per_next_token("the theory")
+        if p_class is None:
+            self.p_class = _frozen(np.full(n_classes, 1.0 / n_classes))
+        else:
+            p = numbers("p_class", p_class)
+            if p.shape != (n_classes,):
+                raise InputError("p_class", f"of shape {p.shape}", f"one number for each of the {n_classes} classes")
+            self.p_class = _frozen(distribution("p_class", p))
+        self._indptr = _frozen(np.concatenate([[0], np.cumsum([len(ids) for ids, _ in rows])]).astype(np.int64))
+        self._tokens = _frozen(np.concatenate([ids for ids, _ in rows]))
+        self._probs = _frozen(np.concatenate([p for _, p in rows]))
+        self._set_sharing()
 
     @classmethod
     def from_support(
@@ -109,52 +143,10 @@ class SequenceClasses:
         """
         if len(tokens) != len(probs):
             raise InputError("probs", f"{len(probs)} rows", f"one row for each of the {len(tokens)} rows of tokens")
-        self = cls.__new__(cls)
         vocab_size = check_integer("vocab_size", vocab_size, least=1, most=2**31)
-        self._set(
-            [token_ids(f"tokens of class {n}", row, vocab_size) for n, row in enumerate(tokens)],
-            [numbers(f"probabilities of class {n}", row) for n, row in enumerate(probs)],
-            vocab_size, query, next_token, p_class, words, shared_next,
-        )  # fmt: skip
-        return self
-
-    def _set(
-        self,
-        tokens: list[IntArray],
-        probs: list[FloatArray],
-        vocab_size: int,
-        query: ArrayLike,
-        next_token: ArrayLike,
-        p_class: ArrayLike | None,
-        words: Sequence[str] | None,
-        shared_next: bool,
-    ) -> None:
-        n_classes = len(tokens)
-        if n_classes == 0:
-            raise InputError("p_context", "0 classes", "a table with at least one class")
-        if not isinstance(shared_next, bool):
-            raise InputError("shared_next", shared_next, "true or false")
-        if n_classes > vocab_size and not shared_next:
-            raise InputError("the number of classes", n_classes, f"at most the vocabulary size {vocab_size}")
-        rows = [class_row(n, ids, p) for n, (ids, p) in enumerate(zip(tokens, probs, strict=True))]
-        self.vocab_size = vocab_size
-        self.words = None if words is None else token_words(words, vocab_size)
-        self.n_classes = n_classes
-        self.query = _frozen(per_class("query", query, n_classes, vocab_size))
-        self.next_token = _frozen(per_class("next_token", next_token, n_classes, vocab_size))
-        if not shared_next:
-            self.need_one_class_per_next_token("the theory")
-        if p_class is None:
-            self.p_class = _frozen(np.full(n_classes, 1.0 / n_classes))
-        else:
-            p = numbers("p_class", p_class)
-            if p.shape != (n_classes,):
-                raise InputError("p_class", f"of shape {p.shape}", f"one number for each of the {n_classes} classes")
-            self.p_class = _frozen(distribution("p_class", p))
-        self._indptr = _frozen(np.concatenate([[0], np.cumsum([len(ids) for ids, _ in rows])]).astype(np.int64))
-        self._tokens = _frozen(np.concatenate([ids for ids, _ in rows]))
-        self._probs = _frozen(np.concatenate([p for _, p in rows]))
-        self._set_sharing()
+        ids = [token_ids(f"tokens of class {n}", row, vocab_size) for n, row in enumerate(tokens)]
+        values = [numbers(f"probabilities of class {n}", row) for n, row in enumerate(probs)]
+        return cls(_Support(ids, values, vocab_size), query, next_token, p_class, words, shared_next=shared_next)
 
     def _set_sharing(self) -> None:
         """|Ω(l)| of every support entry, over all classes and over the classes with the same query."""

@@ -1,11 +1,11 @@
-"""Sequence classes as TOML, in and out.
+"""Read and write sequence classes as TOML.
 
 Two forms, also accepted as the ``[classes]`` table of a run file::
 
     preset = "syn-medium"       # a preset and its settings
     n_queries = 3
 
-    vocab_size = 4              # or every class spelt out
+    vocab_size = 4              # or all classes explicitly
     words = ["a", "b", "c", "d"]  # optional: how the tokens read
     shared_next = true          # optional: classes may have the same next token
     [[class]]
@@ -37,7 +37,7 @@ _REQUIRED = ("query", "next_token", "tokens", "p_context")
 
 
 def load_table(path: str | PathLike[str]) -> dict[str, Any]:
-    """A TOML file as a dictionary, its absence or bad syntax said in one sentence."""
+    """Read a TOML file; InputError if it is missing or invalid."""
     try:
         return parse("the TOML file", os.fspath(path), Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -47,7 +47,7 @@ def load_table(path: str | PathLike[str]) -> dict[str, Any]:
 
 
 def parse(field: str, value: str, text: str) -> dict[str, Any]:
-    """TOML as a dictionary; whatever is wrong with it is refused as that value of the field."""
+    """Parse TOML; InputError with this field and value if it is invalid."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -71,7 +71,7 @@ def classes_table(path: str | PathLike[str]) -> dict[str, Any]:
 
 
 def explicit(table: dict[str, Any], where: str) -> dict[str, Any]:
-    """What ``SequenceClasses.from_support`` takes, from a table that spells every class out."""
+    """The arguments of ``SequenceClasses.from_support``, from a table with explicit classes."""
     check_keys(where, table, ("preset", "vocab_size", "words", "shared_next", "class"))
     rows = table.get("class")
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
@@ -106,8 +106,8 @@ def _check_type(field: str, value: Any, *, a_list: bool, whole: bool) -> None:
     kinds = (int,) if whole else (int, float)
     items = value if isinstance(value, list) else [value]
     if isinstance(value, list) != a_list or not all(type(item) in kinds for item in items):
-        kind = "whole number" if whole else "number"
-        raise InputError(field, value, f"a list of {kind}s" if a_list else f"a {kind}")
+        kind = "an integer" if whole else "a number"
+        raise InputError(field, value, f"a list of {kind.split()[1]}s" if a_list else kind)
 
 
 def dumps(vocab_size: int, rows: Iterable[dict[str, Any]], words: Sequence[str] | None, shared_next: bool) -> str:

@@ -1,4 +1,4 @@
-"""The command line: it collects the commands, calls one, and prints every mistake as one sentence."""
+"""The command line: it registers the commands, runs one, and prints errors as one line."""
 
 from __future__ import annotations
 
@@ -61,16 +61,16 @@ def commands() -> typer.Typer:
         completion=True,
     )
     text = _group(
-        "Train a YZ model or a transformer on text, read what it learned, sample from it.",
+        "Train, explain, sample and evaluate language models.",
         "text train --out out/yz.safetensors --max-words 2000",
         {
-            with_settings(train.train, token_specs() | train.training_specs() | train.model_specs()): (
+            with_settings(train.train, token_specs() | train.training_specs() | train.model_specs(*train.KINDS)): (
                 "text train --model yz --data wikitext-2 --max-words 5000 --epochs 1",
                 "text train --data wikitext-2 --tokenizer bpe --vocab-size 8000",
                 "text train --data books,news/2024.txt --tokenizer gpt2/tokenizer.json --model transformer",
                 "text train --model transformer --batch 20 --accumulate 4 --schedule 'warmup(100) cosine' --steps 2000",
             ),
-            with_settings(predict.predict, token_specs() | train.training_specs() | train.model_specs()): (
+            with_settings(predict.predict, token_specs() | predict.training_specs() | train.model_specs("yz")): (
                 "text predict --data wikitext-2 --query river --steps 1000 --at 100",
             ),
             explain.explain: ('text explain out/yz.safetensors --query river --context "the bank of the"',),
@@ -80,7 +80,7 @@ def commands() -> typer.Typer:
     )
     app.add_typer(text, name="text")
     probes = _group(
-        "Measure the attention of checkpoints (probe FOLDER), or compare two measurements (probe diff A B).",
+        "Measure the attention of checkpoints, or compare two files.",
         "probe checkpoints --batch text.txt --out probe.zarr",
         {
             probe.measure: (
@@ -102,18 +102,7 @@ def commands() -> typer.Typer:
     return app
 
 
-def _root(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", is_eager=True, callback=lambda value: _version(value), help="Show the version and exit."
-        ),
-    ] = False,
-) -> None:
-    pass
-
-
-def _version(value: bool) -> None:
+def _show_version(value: bool) -> None:
     if value:
         print(f"scansnap {__version__}")
         raise typer.Exit
@@ -126,6 +115,13 @@ class _MeasureByDefault(TyperGroup):
         if args and args[0] not in self.commands and not set(args) & {"--help"}:
             args = ["measure", *args]
         return super().parse_args(ctx, args)
+
+
+_SHOW_VERSION = typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and exit.")
+
+
+def _root(version: Annotated[bool, _SHOW_VERSION] = False) -> None:
+    pass
 
 
 def _group(
@@ -158,22 +154,20 @@ def main() -> None:
         try:
             sys.stdout.flush()  # here, where an error can still be printed
         except OSError as error:
-            os.dup2(
-                os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-            )  # so that the end of the process does not try again
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the end of the process tries again
             code = code or _ended_by(error)
     sys.exit(code)
 
 
 def _call() -> int:
-    """Run one command; print what a user or a machine did wrong as one sentence, without a traceback."""
+    """Run a command; print an error of the user or of the machine as one line, without a traceback."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a file name may hold bytes that are not text
     try:
         code = commands()(standalone_mode=False) or 0
     except InputError as error:
-        return _print_error(str(error), 2)
+        return _print_error(str(error.with_field(_typed_field(error.field))), 2)
     except _Misuse as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             error.show()
@@ -190,6 +184,17 @@ def _call() -> int:
     return signal_exit_code() if code == 130 else code
 
 
+# fields of Python functions whose options have another name
+_OPTIONS = {"the theorem": "--map", "word": "--query", "context": "--finite-T"}
+
+
+def _typed_field(field: str) -> str:
+    """The option by which the user typed this field; keys of files and other names stay as they are."""
+    typed = {word.partition("=")[0] for word in sys.argv}
+    option = "--" + field.replace("_", "-")
+    return next((name for name in (option, _OPTIONS.get(field, field)) if name in typed), field)
+
+
 def _ended_by(error: OSError | MemoryError) -> int:
     if isinstance(error, BrokenPipeError):  # the reader of the output is gone
         return 141
@@ -200,7 +205,7 @@ def _ended_by(error: OSError | MemoryError) -> int:
 
 
 def _torch_reason(error: RuntimeError) -> str:
-    """What torch says of the allocation, without lines of its source and hints for programmers."""
+    """The part of torch's message about the allocation."""
     match = re.search(r"tried to allocate [^.,]*(\.\d+ \w+|bytes)|Storage size[^\n]*", str(error), re.IGNORECASE)
     return f"torch {match[0][0].lower()}{match[0][1:]}" if match else "torch could not allocate a tensor"
 

@@ -21,9 +21,9 @@ def bench(
     device: Device = "auto",
     as_json: Json = False,
 ) -> int:
-    """Time the 640 runs of Figure 6 against a plain autograd loop.
+    """Time the 640 runs of Figure 6 against a plain loop.
 
-    Both run in this process. The plain loop trains a sample of the runs; its time is scaled up.
+    Both run in this process. The plain loop uses autograd and trains a sample of the runs; its time is scaled up.
     """
     from scansnap.cli.benchmark import PAIRS, measure
 

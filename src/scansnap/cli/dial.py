@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from scansnap.checks import InputError, check_choice
-from scansnap.cli.console import err, out, print_json, progress_bar
+from scansnap.cli.console import err, new_table, out, print_json, progress_bar
 from scansnap.cli.options import Device, Json, Overwrite
 from scansnap.interrupt import raise_during_imports
 
@@ -28,7 +27,9 @@ def dial(
     mode: Annotated[
         list[str] | None, typer.Option(help="single, cumulative, leave_one_out or control. [default: all]")
     ] = None,
-    optimizer: Annotated[list[str] | None, typer.Option(help="sgd, adamw, … [default: those of the component]")] = None,
+    optimizer: Annotated[
+        list[str] | None, typer.Option(help="An optimizer, such as sgd or adamw. [default: those of the component]")
+    ] = None,
     data: Annotated[
         str,
         typer.Option(
@@ -73,10 +74,11 @@ def dial(
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> int:
-    """Add the components of a transformer to the paper's model one at a time and measure which effects survive.
+    """Run the ablation study between the YZ model and a transformer.
 
-    Learning rates are matched, so that every component has the same effective rates. The command can be stopped at any
-    time: finished cells are in --out, and the same command continues. --list shows the components and their choices.
+    It adds the components of a transformer one at a time and measures which effects of the paper survive. Learning
+    rates are matched, so that every component has the same effective rates. The command can be stopped at any time:
+    finished cells are in --out, and the same command continues. --list shows the components and their choices.
     """
     if listed:
         return _list(as_json)
@@ -127,12 +129,10 @@ def dial(
         report = {"out": str(target), "cells": len(study.cells), "verdicts": dict(counts), "seconds": round(seconds, 3)}
         print_json(report | study.counts | {"control_holds": study.control_holds or 0})
         return 0
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("component", "mode", "optimizer"):
-        table.add_column(name, no_wrap=True)
+    labels = ("component", "mode", "optimizer")
     judged = [observable.name for observable in OBSERVABLES if observable.bounded]
-    for name in judged:
-        table.add_column(name.replace("_", " "), justify="right")
+    columns = [name.replace("_", " ") for name in judged]
+    table = new_table(*labels, *columns, right=columns, no_wrap=labels)
     for cell in study.cells:
         shown = {row["observable"]: f"[{STYLE[row['verdict']]}]{_number(row['value'])}[/]"
                  for row in cell["observables"]}  # fmt: skip
@@ -160,9 +160,7 @@ def _list(as_json: bool) -> int:
         print_json([{"number": i, "component": c.name, "changes": c.title, "optimizers": c.optimizers,
                    "choices": [name for name in c.choices if name]} for i, c in enumerate(components)])  # fmt: skip
         return 0
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("", "component", "changes", "choices"):
-        table.add_column(name, no_wrap=name == "component", ratio=3 if name == "changes" else None)
+    table = new_table("", "component", "changes", "choices", no_wrap=("component",))
     for i, c in enumerate(components):
         table.add_row(str(i), c.name, c.title, ", ".join(filter(None, c.choices)))
     out.print(table)

@@ -12,7 +12,7 @@ import typer
 
 from scansnap.checks import InputError, check_integer
 from scansnap.cli.console import err, out
-from scansnap.cli.options import Overwrite, check_output, default_output, refuse_existing
+from scansnap.cli.options import Overwrite, check_output, default_output, numbered_output, refuse_existing
 from scansnap.storage import put
 
 if TYPE_CHECKING:
@@ -30,25 +30,26 @@ def explorer(
         Path | None, typer.Option(help="Show this file of a probe (probe.zarr), or a folder of them.")
     ] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Check the claims on any setting, in Python.")] = False,
-    deck: Annotated[Path | None, typer.Option(help="Offer this TOML file of a lecture first in lecture mode.")] = None,
+    deck: Annotated[
+        Path | None, typer.Option(help="A TOML file of a lecture, which lecture mode offers first.")
+    ] = None,
     port: Annotated[
         int, typer.Option(help="Port of the server that --folder, --probe and --verify need; 0 picks a free one.")
     ] = 0,
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
     overwrite: Overwrite = False,
 ) -> int:
-    """Open the explorer in the browser, or write it as one HTML file (--out) that works offline.
+    """Open the explorer in the browser, or write it as a file.
 
-    The page computes everything itself. Only --folder, --probe and --verify need Python: they start a server on the
-    loopback address, for one user, until Ctrl-C.
+    The page is one HTML file that works offline and computes everything itself. Only --folder, --probe and --verify
+    need Python: they start a server on the loopback address, for one user, until Ctrl-C.
     """
     served = folder is not None or probe is not None or verify
     if target is not None:
         check_output("--out", target, ".html")
         if served:
-            raise InputError.conflict(
-                "--out", "a file has no server; leave out --folder, --probe and --verify", str(target)
-            )
+            hint = "a file has no server; leave out --folder, --probe and --verify"
+            raise InputError.conflict("--out", hint, str(target))
     if folder is not None and not folder.is_dir():
         raise InputError("--folder", str(folder), "a folder that exists")
     port = check_integer("--port", port, most=65535)
@@ -101,17 +102,13 @@ def _serve(extras: Extras, port: int, open_browser: bool) -> int:
 
 def lecture(
     deck: Annotated[str, typer.Argument(help="A TOML file with a deck, or one of the decks paper, holds and adam.")],
-    target: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            help="Write this file: a name ending in .html. "
-            "[default: lecture.html; where that exists lecture-2.html, and so on]",
-        ),
-    ] = None,
+    target: Annotated[Path | None, numbered_output("Write this file: a name ending in .html.", "lecture.html")] = None,
     overwrite: Overwrite = False,
 ) -> int:
-    """Write a lecture as one HTML file. It runs in any browser and computes its runs itself."""
+    """Write a lecture as one HTML file.
+
+    It runs in any browser and computes its runs itself.
+    """
     if target is None:
         target = default_output(Path("lecture.html"), overwrite=overwrite)
     check_output("--out", target, ".html")

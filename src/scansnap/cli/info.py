@@ -23,7 +23,8 @@ def info(
     file: Annotated[
         Path | None,
         typer.Argument(
-            help="A TOML file, a trajectory, a sweep, the file of a probe, a text model or an unfinished run."
+            help="A TOML file, a trajectory, a sweep, the file of a probe, a text model or an unfinished run. Without "
+            "FILE and --preset, the installation is shown."
         ),
     ] = None,
     preset: Preset = None,
@@ -36,11 +37,11 @@ def info(
         ),
     ] = False,
     declared: Annotated[
-        bool, typer.Option("--settings", help="Print the tables of all settings in docs/settings.md.")
+        bool, typer.Option("--settings", help="Print all settings of scansnap as Markdown tables.")
     ] = False,
     as_json: Json = False,
 ) -> int:
-    """Show sequence classes, a saved file or (without FILE and --preset) this installation."""
+    """Show sequence classes, a saved file or this installation."""
     settings = preset_settings(preset_set)
     if declared:
         from scansnap.cli.reference import reference

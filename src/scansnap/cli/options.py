@@ -31,6 +31,14 @@ Resume = Annotated[bool, typer.Option("--resume", help="Continue an unfinished r
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing results.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
+
+def numbered_output(help_text: str, first: str) -> Any:
+    """``--out`` of a command that numbers its output; see `default_output`."""
+    path = Path(first)
+    second = path.with_name(f"{path.stem}-2{path.suffix}")
+    return typer.Option("--out", help=f"{help_text} [default: {path}; if that exists {second}, and so on]")
+
+
 DEFAULT_PRESET = "syn-small"
 PICTURES = (".png", ".pdf", ".svg")
 REPLACE, RESUME_OR_REPLACE = "--overwrite to replace it", "--resume to continue or --overwrite to replace it"

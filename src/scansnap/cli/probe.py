@@ -50,10 +50,11 @@ def measure(
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> int:
-    """Measure the attention of every checkpoint, in the order of steps: which heads scan, which snap, and when.
+    """Measure the attention of a folder of checkpoints.
 
-    After a stop, the same command continues. Checkpoints with the same weights are measured once, at the first step.
-    What cannot be read is skipped and listed, and the exit code is 1.
+    The report shows which heads scan, which snap, and when. After a stop, the same command continues. Checkpoints with
+    the same weights are measured once, at the first step. What cannot be read is skipped and listed, and the exit code
+    is 1.
     """
     check_output("--out", target, ".zarr")
     if report is not None:

@@ -48,7 +48,7 @@ def reference() -> str:
         ("A YZ model of text", _TEXT, settings_of(YZSettings).values()),
         ("A transformer", "As those of a YZ model.", settings_of(TransformerSettings).values()),
     ]  # fmt: skip
-    return _HEAD + "".join(f"\n## {title}\n\n{says}\n{table(knobs)}" for title, says, knobs in parts)
+    return _HEAD + "".join(f"\n## {title}\n\n{text}\n{table(specs)}" for title, text, specs in parts)
 
 
 def table(specs: Iterable[SettingSpec]) -> str:

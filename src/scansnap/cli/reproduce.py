@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from scansnap.checks import InputError
-from scansnap.cli.console import err, out, print_json, progress_bar
+from scansnap.cli.console import err, new_table, out, print_json, progress_bar
 from scansnap.cli.options import Device, Json
 from scansnap.interrupt import raise_during_imports
 from scansnap.paper.report.targets import GROUPS, READS_A_CORPUS, chosen, label, require
@@ -29,6 +28,7 @@ STYLE = {
     "agrees": "green", "mostly agrees": "green", "mixed": "yellow", "mostly disagrees": "red", "disagrees": "bold red",
     "undecided": "magenta", "not applicable": "dim",
 }  # fmt: skip
+FINDING = ("says", "reference", "kind", "agree", "of", "undecided", "verdict")  # in the JSON report
 
 
 def reproduce(
@@ -41,10 +41,7 @@ def reproduce(
         ),
     ] = None,
     target: Annotated[
-        Path,
-        typer.Option(
-            "--out", help="Write CSV, PNG, PDF, manifest.json, report.html and explorer.html into this folder."
-        ),
+        Path, typer.Option("--out", help="Write figures, CSV, manifest.json, report.html and explorer.html here.")
     ] = Path("out"),
     quick: Annotated[bool, typer.Option("--quick", help="Use fewer seeds and settings; each figure says so.")] = False,
     data: Annotated[
@@ -184,17 +181,13 @@ def _print_changes(changes: Changes) -> None:
         differ = ", ".join(label(name) for name in changes.other_settings)
         out.print(f"Reproduced with other settings before: {differ}.", markup=False)
     if changes.changed:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for name in ("", "statement", "verdict", "holds in", "numbers", "beyond error"):
-            table.add_column(name, no_wrap=not name)
+        table = new_table("", "statement", "verdict", "holds in", "numbers", "beyond error", no_wrap=("",))
         for change in changes.changed:
             before, after = change.verdict
             verdict = f"{change.what}: {before or after}" if change.what in ("new", "gone") else after
             verdict = f"{before} → [{STYLE[after]}]{after}[/]" if change.what == "verdict" else verdict
             counted = " → ".join(dict.fromkeys(filter(None, change.counted)))
-            beyond = (
-                "" if not change.shifts else {True: "[bold red]yes[/]", False: "no", None: "undecided"}[change.beyond]
-            )
+            beyond = {True: "[bold red]yes[/]", False: "no", None: "undecided"}[change.beyond] if change.shifts else ""
             says = f"{escape(change.says)} [dim]({escape(change.reference)})[/]"
             numbers = escape("; ".join(map(str, change.shifts)))
             table.add_row(label(change.target), says, verdict, counted, numbers, beyond)
@@ -206,12 +199,7 @@ def _print_changes(changes: Changes) -> None:
 def _print(results: list[TargetResult]) -> None:
     from scansnap.paper.figure import describe_totals
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("", no_wrap=True)
-    table.add_column("statement")
-    table.add_column("kind", no_wrap=True)
-    table.add_column("counted")
-    table.add_column("verdict", no_wrap=True)
+    table = new_table("", "statement", "kind", "counted", "verdict", no_wrap=("", "kind", "verdict"))
     for result in results:
         for i, finding in enumerate(result.computed.findings):
             verdict = f"[{STYLE[finding.verdict]}]{finding.verdict}[/]"
@@ -236,16 +224,7 @@ def _summary(results: list[TargetResult], report: Path | None, stopped: bool) ->
                 "seconds": round(result.seconds, 3),
                 "files": list(result.files),
                 "findings": [
-                    {
-                        "says": f.says,
-                        "reference": f.reference,
-                        "kind": f.kind,
-                        "agree": f.agree,
-                        "of": f.of,
-                        "undecided": f.undecided,
-                        "verdict": f.verdict,
-                    }
-                    for f in result.computed.findings
+                    {name: getattr(finding, name) for name in FINDING} for finding in result.computed.findings
                 ],
             }
             for result in results

@@ -24,12 +24,15 @@ from scansnap.cli.options import (
     check_output,
     default_output,
     find_classes,
+    numbered_output,
     preset_settings,
     refuse_existing,
 )
 from scansnap.dynamics.settings import run_settings
 from scansnap.interrupt import Interrupted
 from scansnap.runs import run_fields
+
+OUTPUT = "out/run.zarr"
 
 
 def run(
@@ -39,12 +42,7 @@ def run(
     *,
     device: Device = "auto",
     target: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            help="Write the trajectory here: a name ending in .zarr or .nc. "
-            "[default: out/run.zarr; where that exists out/run-2.zarr, and so on]",
-        ),
+        Path | None, numbered_output("Write the trajectory here: a name ending in .zarr or .nc.", OUTPUT)
     ] = None,
     figure: Annotated[bool, typer.Option(help="Draw an overview beside the trajectory.")] = True,
     resume: Resume = False,
@@ -52,13 +50,13 @@ def run(
     as_json: Json = False,
     **overrides: Any,
 ) -> int:
-    """Train the YZ transformer on sequence classes; write the trajectory and a figure.
+    """Train the YZ model on sequence classes and draw the result.
 
     Options override the settings in FILE. Lists of rates and seeds (0.5,1 or 0:10) are combined: each combination is a
     run, and all runs are trained at once.
     """
     if target is None:
-        target = default_output(Path("out/run.zarr"), ".png", resume=resume, overwrite=overwrite)
+        target = default_output(Path(OUTPUT), ".png", resume=resume, overwrite=overwrite)
     check_output("--out", target, ".zarr", ".nc")
     preset_options = preset_settings(preset_set)
     classes, rates, options = find_run(file, overrides)

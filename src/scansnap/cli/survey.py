@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,8 +23,7 @@ def survey(
         list[str] | None,
         typer.Argument(
             metavar="[NAME]...",
-            help="Statements, each by its name or by the first words of it: joma, polarisation, scan-order. "
-            "[default: all]",
+            help="Names of statements, or how names begin: joma, polarisation, scan-order. [default: all]",
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Use fewer training seeds and shorter runs.")] = False,
@@ -36,9 +33,10 @@ def survey(
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> int:
-    """Check statements of other papers on the YZ model: holds, fails or undecided, with numbers.
+    """Check statements of other papers on the YZ model.
 
-    The exit code is 0 whatever the verdicts: a statement that fails is a finding.
+    Each statement holds, fails or is undecided, with numbers. The exit code is 0 whatever the verdicts: a statement
+    that fails is a finding.
     """
     files = [] if target is None else [target / f"survey.{ending}" for ending in ("csv", "json", "md")]
     for file in files:
@@ -118,8 +116,6 @@ def _markdown(rows: list[dict[str, Any]]) -> str:
 
 
 def _csv(rows: list[dict[str, Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    import pandas as pd
+
+    return str(pd.DataFrame(rows).to_csv(index=False))

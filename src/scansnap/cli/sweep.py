@@ -34,17 +34,17 @@ def sweep(
     gpus: Annotated[
         float, typer.Option("--gpus-per-group", help="With Ray: GPUs for each group; more than 0 runs it on CUDA.")
     ] = 0.0,
-    memory: Annotated[str | None, typer.Option(help="Memory limit of a group. [default: 4GB]")] = None,
+    memory: Annotated[str | None, typer.Option(help="Memory limit of a group of runs. [default: 4GB]")] = None,
     device: Device = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Compute what is missing in the store.")] = False,
     overwrite: Overwrite = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and write nothing.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Train a grid of rates, seeds and class sets, in batched groups, into one store.
+    """Train a grid of rates, seeds and class sets into one store.
 
-    You can stop or kill it at any time: --resume computes what is missing and ends with the same bytes. The exit code
-    is 1 when groups failed or the disk is full.
+    You can stop or kill it at any time: --resume computes the missing groups of runs, and the store has the same bytes
+    as without a stop. The exit code is 1 when groups failed or the disk is full.
     """
     from scansnap.cluster import Cluster
     from scansnap.sweep.config import read

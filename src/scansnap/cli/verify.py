@@ -30,6 +30,7 @@ from scansnap.storage import put
 
 if TYPE_CHECKING:
     import xarray as xr
+    from matplotlib.figure import Figure
 
     from scansnap.claims.claim import Claim
     from scansnap.claims.report import Report
@@ -41,9 +42,6 @@ _FLOWS = 20  # points along each axis of the flow's map beside one by SGD, at mo
 
 def verify(
     file: Annotated[Path | None, typer.Argument(help="A TOML file with classes, or a saved trajectory.")] = None,
-    classes_file: Annotated[
-        Path | None, typer.Option("--classes", help="A TOML file with classes (the same as FILE).")
-    ] = None,
     preset: Preset = None,
     preset_set: Set = None,
     eta_y: Annotated[float, typer.Option(help="Learning rate η_Y of the decoder.")] = 0.9,
@@ -54,7 +52,9 @@ def verify(
             "--finite-T", help="Check an SGD run with sequences of this length T. [default of a map by SGD: 128]"
         ),
     ] = None,
-    t_end: Annotated[float | None, typer.Option(help="End of the run. [default: 100 t₀, SGD 10 t₀]")] = None,
+    t_end: Annotated[
+        float | None, typer.Option(help="End of training in time units of the flow. [default: 100 t₀, SGD 10 t₀]")
+    ] = None,
     paper: Annotated[
         bool,
         typer.Option("--paper", help="Check all 31 numbered statements of the paper on built-in settings instead."),
@@ -64,10 +64,12 @@ def verify(
         bool, typer.Option("--three-way", help="Print when closed form, flow and SGD begin to differ.")
     ] = False,
     json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write the report to this file (- is the screen).")
+        Path | None, typer.Option("--json", help="Write the report to this file; - prints it.")
     ] = None,
     figure: Annotated[Path | None, typer.Option(help="Draw the claims' curves into this PNG, PDF or SVG.")] = None,
-    map_of: Annotated[str | None, typer.Option("--map", help="Draw a regime map of this theorem instead.")] = None,
+    map_of: Annotated[
+        str | None, typer.Option("--map", help="Draw a map of where this theorem holds instead, such as theorem-1.")
+    ] = None,
     sgd: Annotated[
         bool, typer.Option("--sgd", help="Add a map by SGD runs, with an interval over seeds, beside the flow's.")
     ] = False,
@@ -79,32 +81,32 @@ def verify(
         ),
     ] = None,
     device: Device = "auto",
-    x: Annotated[str, typer.Option(help="Horizontal axis of the map.")] = "ratio=1:1000:log",
-    y: Annotated[str, typer.Option(help="Vertical axis of the map.")] = "overlap=0.01:0.9",
+    x: Annotated[str, typer.Option(help="Horizontal axis of the map: field=low:high, or :log.")] = "ratio=1:1000:log",
+    y: Annotated[str, typer.Option(help="Vertical axis of the map: field=low:high, or :log.")] = "overlap=0.01:0.9",
     points: Annotated[int, typer.Option(help="Points along each axis of the map.")] = 30,
     target: Annotated[
         Path | None,
         typer.Option(
             "--out",
             help="Write the map here, and its data beside it as CSV; with --paper the table as Markdown. "
-            "[default: out/map.png or out/statements.md; where that exists out/map-2.png, and so on]",
+            "[default: out/map.png or out/statements.md; if that exists out/map-2.png, and so on]",
         ),
     ] = None,
     overwrite: Overwrite = False,
 ) -> int:
-    """Check the paper's statements about training on your setting: holds, fails or not applicable, with numbers.
+    """Check the paper's statements about training on your setting.
 
-    By default the claims are checked on the exact T → ∞ flow. The exit code is 0 when nothing fails, 1 when something
-    does. --paper checks all 31 numbered statements, the appendix included; its exit code is 0 whatever the verdicts.
+    Each statement holds, fails or is not applicable, with numbers. By default the claims are checked on the exact T → ∞
+    flow. The exit code is 0 when nothing fails, 1 when something does. --paper checks all 31 numbered statements, the
+    appendix included; its exit code is 0 whatever the verdicts.
 
     A map by SGD first prints how long it takes. After a stop, the same command computes the rest.
     """
     if paper:
-        if any((file, classes_file, preset, preset_set, map_of, three_way, figure)):
+        if any((file, preset, preset_set, map_of, three_way, figure)):
             raise InputError("--paper", True, "no classes, --map, --three-way or --figure", "its settings are built in")
-        return paper_table(
-            target or default_output(Path("out/statements.md"), overwrite=overwrite), json_file, overwrite
-        )
+        target = target or default_output(Path("out/statements.md"), overwrite=overwrite)
+        return paper_table(target, json_file, overwrite)
     if sgd and map_of is None:
         raise InputError("--sgd", True, "--map as well", "to check one setting by SGD pass --finite-T")
     if map_of is not None:
@@ -113,14 +115,13 @@ def verify(
         check_output("the data beside --out", target.with_suffix(".csv"))
         if sgd:
             length = 128 if finite_t is None else finite_t
-            return sgd_map(map_of, x, y, points, target, overwrite, seeds, batch_size or 128, length, device)
+            batch_size = 128 if batch_size is None else batch_size
+            return sgd_map(map_of, x, y, points, target, overwrite, seeds, batch_size, length, device)
         return regime_map(map_of, x, y, points, target, overwrite)
-    if file is not None and classes_file is not None:
-        raise InputError("--classes", str(classes_file), "no value when FILE is given")
-    file, preset_options = file or classes_file, preset_settings(preset_set)
+    preset_options, to_screen = preset_settings(preset_set), str(json_file) == "-"
     if figure is not None:
         check_output("--figure", figure, *PICTURES)
-    if json_file is not None and str(json_file) != "-":
+    if json_file is not None and not to_screen:
         check_output("--json", json_file, stream=True)
         if figure is not None and json_file.absolute() == figure.absolute():
             raise InputError("--json", str(json_file), "another file than --figure")
@@ -144,13 +145,12 @@ def verify(
 
         classes = find_classes(file, preset, preset_options)
         grid(eta_y=eta_y, eta_z=eta_z)  # like the next lines: report what was typed before clashes of files
-        settings(
-            {name: value for name, value in (("context", finite_t), ("batch_size", batch_size)) if value is not None}
-        )
+        sgd_options = {"context": finite_t, "batch_size": batch_size}
+        settings({name: value for name, value in sgd_options.items() if value is not None})
         t_end = None if t_end is None else check_float("t_end", t_end, above=0)
     if figure is not None:
         refuse_existing("--figure", figure, overwrite)
-    if json_file is not None and str(json_file) != "-":
+    if json_file is not None and not to_screen:
         refuse_existing("--json", json_file, overwrite)
     with progress_bar("claims") as progress:
         if data is not None:
@@ -171,10 +171,7 @@ def verify(
         out.print(f"figure {figure}", markup=False)
     if json_file is not None:
         text = json_text(report_as_dict(report))
-        if str(json_file) == "-":
-            print(text)
-        else:
-            put(json_file, text + "\n")
+        print(text) if to_screen else put(json_file, text + "\n")
     return 1 if report.failures else 0
 
 
@@ -192,9 +189,7 @@ def print_report(report: Report) -> None:
     for claim in report.failures:
         out.print(f"[{STYLE['fails']}]{claim.name}[/] fails: {escape(claim.reason)} ({escape(claim.quantity)})")
         if claim.alternative is not None:
-            out.print(
-                f"  [{STYLE[claim.alternative.claim.status]}]{escape(str(claim.alternative))}[/]", highlight=False
-            )
+            out.print(f"  [{STYLE[claim.alternative.claim.status]}]{escape(str(claim.alternative))}[/]")
     for ours, names in beyond(report).items():
         out.print(f"[dim]fail where an assumption is not met: {', '.join(names)}; {escape(ours)}[/]")
     for claim in report:
@@ -299,15 +294,12 @@ def paper_table(target: Path, json_file: Path | None, overwrite: bool) -> int:
 def print_paper(rows: Sequence[PaperRow]) -> None:
     from scansnap.claims.statements import count
 
-    table = new_table(
-        "statement", "kind", "verdict", "what fails", "what holds instead", no_wrap=("statement", "verdict")
-    )
+    columns = ("statement", "kind", "verdict", "what fails", "what holds instead")
+    table = new_table(*columns, no_wrap=("statement", "verdict"))
     for row in rows:
         fails = ", ".join(dict.fromkeys(part.claim for part in row.fails))
-        style = STYLE.get(row.verdict, "yellow")
-        table.add_row(
-            row.statement.name, row.statement.kind, f"[{style}]{row.verdict}[/]", fails, escape(row.statement.instead)
-        )
+        verdict = f"[{STYLE.get(row.verdict, 'yellow')}]{row.verdict}[/]"
+        table.add_row(row.statement.name, row.statement.kind, verdict, fails, escape(row.statement.instead))
     out.print(table)
     out.print(count(rows), markup=False)
 
@@ -320,21 +312,16 @@ def regime_map(theorem: str, x: str, y: str, points: int, target: Path, overwrit
     from scansnap.claims.regime_map import MapAxis, MapLayout, MapPoint
     from scansnap.claims.regime_map import regime_map as compute
     from scansnap.plots import regime_map as figure
-    from scansnap.plots.style import save_figure
 
     axes = MapAxis.parse(x, points), MapAxis.parse(y, points)
     MapLayout.of(theorem, *axes, MapPoint())  # refuse an unknown theorem before clashes of files
     _refuse_existing_map(target, overwrite)
     with progress_bar("flows") as progress:
         data = compute(theorem, *axes, progress=progress)
-    save_figure(figure.draw(data), target)
-    put(target.with_suffix(".csv"), data.to_dataframe().reset_index().to_csv(index=False))
     # where a claim has nothing to measure it neither holds nor fails
     shares = (data.margin >= 0).where(data.margin.notnull()).mean(("y", "x"))
-    for name in data.claim.values:
-        out.print(f"{name}: holds on {100 * float(shares.sel(claim=name)):.0f}% of the map")
-    _print_map(data, target)
-    return 0
+    lines = [f"{name}: holds on {100 * float(shares.sel(claim=name)):.0f}% of the map" for name in data.claim.values]
+    return _write_map(data, figure.draw(data), target, lines)
 
 
 def sgd_map(
@@ -347,7 +334,6 @@ def sgd_map(
     from scansnap.claims.regime_map import regime_map as compute
     from scansnap.dynamics.device import pick_device
     from scansnap.plots import regime_map as figure
-    from scansnap.plots.style import save_figure
 
     layout = MapLayout.of(theorem, MapAxis.parse(x, points), MapAxis.parse(y, points), MapPoint())
     training, device_type = regime_map_sgd.SgdRuns(seeds, batch_size, context), pick_device(device).type
@@ -371,13 +357,11 @@ def sgd_map(
         err.print(f"Stopped. {rest if cache.place.exists() else 'Nothing was finished.'}", markup=False)
         return 130
     data = regime_map_sgd.add_flow_margins(data, flow)
-    save_figure(figure.draw_both(data, flow), target)
-    put(target.with_suffix(".csv"), data.to_dataframe().reset_index().to_csv(index=False))
+    code = _write_map(
+        data, figure.draw_both(data, flow), target, [_shares(data, str(name)) for name in data.claim.values]
+    )
     cache.discard()
-    for name in data.claim.values:
-        out.print(_shares(data, str(name)), markup=False)
-    _print_map(data, target)
-    return 0
+    return code
 
 
 def _refuse_existing_map(target: Path, overwrite: bool) -> None:
@@ -396,8 +380,16 @@ def _shares(data: xr.Dataset, name: str) -> str:
     return f"{name}: {by_sgd}; where it is decided the flow agrees on {same:.0f}%"
 
 
-def _print_map(data: xr.Dataset, target: Path) -> None:
+def _write_map(data: xr.Dataset, figure: Figure, target: Path, lines: list[str]) -> int:
+    """Write the picture and its data; print the lines about the claims."""
+    from scansnap.plots.style import save_figure
+
+    save_figure(figure, target)
+    put(target.with_suffix(".csv"), data.to_dataframe().reset_index().to_csv(index=False))
+    for line in lines:
+        out.print(line, markup=False)
     if data.attrs["left_out"]:
         out.print(data.attrs["left_out"])
     met = float(data.assumptions_met.where(data.possible).mean())
     out.print(f"all assumptions of the paper are met on {100 * met:.0f}% of it\nmap {target}", markup=False)
+    return 0

@@ -1,4 +1,4 @@
-"""Many tasks on a Ray cluster: whatever is cut into independent pieces is handed to `spread`."""
+"""Run independent tasks on a Ray cluster with `spread`."""
 
 from scansnap.cluster.connection import Cluster, import_ray
 from scansnap.cluster.tasks import Failure, spread

@@ -1,4 +1,4 @@
-"""A connection to a Ray cluster: one that is there, or one of this machine alone for the time of the work."""
+"""Connect to a running Ray cluster, or start Ray on this machine for the duration of the work."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from scansnap.checks import InputError, check_float, check_integer
-from scansnap.checks.extras import lacking
+from scansnap.checks.extras import missing_package
 from scansnap.cluster import watch
 
-_ours = False  # whether the connection ends with the work
+_owns_connection = False  # whether the connection ends with the work
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where to run, and what a task gets there."""
+    """The address of a cluster and the resources of a task."""
 
-    address: str | None = None  # None: this machine alone, for the time of the work
+    address: str | None = None  # None: start Ray on this machine
     cpus: int = 1  # and as many threads
     gpus: float = 0.0
 
@@ -32,8 +32,8 @@ class Cluster:
 
     @contextmanager
     def connected(self, memory: int = 0) -> Iterator[Any]:
-        """Ray, connected; whoever is connected already stays so. ``memory``: bytes that the largest task takes."""
-        global _ours
+        """Connect to Ray unless it is connected. ``memory``: bytes of the largest task."""
+        global _owns_connection
         ray = import_ray()
         if ray.is_initialized():
             yield ray
@@ -41,18 +41,18 @@ class Cluster:
         watcher = None
         try:
             self._start(ray)
-            _ours, watcher = True, watch.start()
+            _owns_connection, watcher = True, watch.start()
             if self.address is None:
-                self.refuse_what_never_fits(ray.cluster_resources(), memory)
+                self.check_capacity(ray.cluster_resources(), memory)
             yield ray
         finally:
             ray.shutdown()
-            _ours = False
+            _owns_connection = False
             if watcher is not None:
                 watcher.communicate()  # it ends what is left, and itself
 
-    def refuse_what_never_fits(self, have: Mapping[str, float], memory: int) -> None:
-        """This machine alone does not grow, and a task that does not fit would wait for ever."""
+    def check_capacity(self, have: Mapping[str, float], memory: int) -> None:
+        """Refuse a task larger than this machine: it would wait forever."""
         wanted = {"CPU": ("--cpus-per-group", self.cpus), "GPU": ("--gpus-per-group", self.gpus),
                   "memory": ("--memory", memory)}  # fmt: skip
         for name, (option, n) in wanted.items():
@@ -69,7 +69,7 @@ class Cluster:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ResourceWarning)  # Ray leaves its log files to the collector
                 warnings.simplefilter("ignore", FutureWarning)
-                with _own_signals():
+                with _keep_signal_handlers():
                     ray.init(**options)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             reason = " ".join(str(error).split())[:200]
@@ -77,8 +77,8 @@ class Cluster:
 
 
 @contextmanager
-def _own_signals() -> Iterator[None]:
-    """SIGTERM stays whose it was: Ray takes it for itself, and ends the driver before its results are kept."""
+def _keep_signal_handlers() -> Iterator[None]:
+    """Restore the handler of SIGTERM: Ray's own ends the driver before it has saved its results."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -94,15 +94,15 @@ def _own_signals() -> Iterator[None]:
         signal.raise_signal(signal.SIGTERM)
 
 
-def is_ours() -> bool:
+def owns_connection() -> bool:
     """Whether the connection was made here, and ends with the work."""
-    return _ours
+    return _owns_connection
 
 
 def import_ray() -> Any:
-    """Ray, or a plain word that it is missing."""
+    """Import Ray; InputError if it is not installed."""
     try:
         import ray
     except ImportError:
-        raise lacking("--engine", "ray", "local", "ray") from None
+        raise missing_package("--engine", "ray", "local", "ray") from None
     return ray

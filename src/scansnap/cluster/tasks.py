@@ -1,9 +1,8 @@
-"""Tasks in, results out as they finish: on a Ray cluster of any size, also one that starts empty and grows.
+"""Run tasks on a Ray cluster and yield results as they finish; the cluster may start empty and grow.
 
-Tasks are handed to Ray without a look at what the cluster has now: they queue there, and a queue is what an autoscaler
-reads. Only so many are under way at once, so that 100,000 of them take neither the driver's memory nor its time. What
-all tasks have in common is shipped once and unpacked once in every worker. A task whose worker or node dies is started
-again by Ray, elsewhere; it must therefore give the same when it is done twice.
+Tasks are submitted whatever the cluster has now, because an autoscaler reads Ray's queue. Their number is limited, so
+that 100,000 tasks take little memory and time of the driver. Shared values are sent once and unpacked once per worker.
+Ray restarts a task whose worker or node dies, so a task must give the same result twice.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any, TypeVar
 
 import scansnap
 from scansnap.checks import InputError
-from scansnap.cluster.connection import Cluster, is_ours
+from scansnap.cluster.connection import Cluster, owns_connection
 
 Shared = TypeVar("Shared")
 Task = TypeVar("Task")
@@ -51,16 +50,16 @@ def spread(
     name: str = "scansnap",
     note: Callable[[str], None] = lambda words: None,
 ) -> Generator[tuple[Task, Result | Failure]]:
-    """``work(shared, task)`` for every task, in whatever order they are finished; a Failure where it raised.
+    """Yield ``work(shared, task)`` for every task, in the order in which they finish; a Failure if it raised.
 
     work    a function of a module that the workers can import
     memory  bytes that Ray reserves for a task
-    name    how a task is called in Ray's own views
-    note    is told, in a sentence, when nothing comes back because no node of the cluster has room for a task
+    name    the name of a task in Ray's dashboard
+    note    called with a sentence when no node of the cluster has room for a task
     """
     with on.connected() as ray:
         running: dict[Any, Task] = {}
-        context = [ray.put((work, shared, on.cpus, _made_with()))]  # in a list: it arrives as a reference
+        context = [ray.put((work, shared, on.cpus, _package_versions()))]  # in a list: it arrives as a reference
         sizes: dict[int, Any] = {}
         remote = ray.remote(_in_worker)
         queue, more, reported = iter(tasks), True, False
@@ -81,7 +80,7 @@ def spread(
                     break
                 ready = ray.wait(list(running), num_returns=1, timeout=_SILENCE, fetch_local=False)[0]
                 if not ready:
-                    reported = reported or _look(ray, on, max(map(memory, running.values())), note)
+                    reported = reported or _report_stall(ray, on, max(map(memory, running.values())), note)
                     continue
                 reported = False
                 if len(running) > 1:  # and all others that come meanwhile: few looks at many, where tasks are small
@@ -92,12 +91,12 @@ def spread(
         finally:
             # What is ours ends with the connection. A task cancelled as it ends trips a check inside Ray, which then
             # ends this process before its results are kept; so only on somebody else's connection, which stays.
-            for ref in () if is_ours() else running:
+            for ref in () if owns_connection() else running:
                 ray.cancel(ref, force=True)
 
 
 def _results(ray: Any, refs: list[Any]) -> list[Any]:
-    """All at once, which costs little more than one; one by one, where the workers of one of them died too often."""
+    """All results at once; one by one if the worker of a task died too often."""
     try:
         return list(ray.get(refs))
     except ray.exceptions.RayError as error:
@@ -105,7 +104,7 @@ def _results(ray: Any, refs: list[Any]) -> list[Any]:
 
 
 def _in_worker(context: list[Any], task: Any) -> Any:
-    """One task, on as many threads as it has CPUs. What it raises goes back as words."""
+    """Run a task on as many threads as it has CPUs; an exception becomes a Failure."""
     import ray
     import torch
 
@@ -113,9 +112,9 @@ def _in_worker(context: list[Any], task: Any) -> Any:
     if key not in _shared:
         _shared.clear()
         _shared[key] = ray.get(context[0])
-    work, shared, cpus, made_with = _shared[key]
-    if (here := _made_with()) != made_with:
-        return Failure(f"this node has {here}, the driver {made_with}")
+    work, shared, cpus, versions = _shared[key]
+    if (here := _package_versions()) != versions:
+        return Failure(f"this node has {here}, the driver {versions}")
     torch.set_num_threads(cpus)
     try:
         return work(shared, task)
@@ -123,8 +122,8 @@ def _in_worker(context: list[Any], task: Any) -> Any:
         return Failure.of(error)
 
 
-def _look(ray: Any, on: Cluster, memory: int, note: Callable[[str], None]) -> bool:
-    """Say why nothing comes back, should no node have room for a task: it may be on its way, or never come."""
+def _report_stall(ray: Any, on: Cluster, memory: int, note: Callable[[str], None]) -> bool:
+    """Report that no node has room for a task, if that is so."""
     wanted = {"CPU": on.cpus, "GPU": on.gpus, "memory": memory}
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     if any(all(node.get(name, 0) >= n for name, n in wanted.items()) for node in nodes):
@@ -135,6 +134,6 @@ def _look(ray: Any, on: Cluster, memory: int, note: Callable[[str], None]) -> bo
 
 
 @cache
-def _made_with() -> dict[str, str]:
-    """What must be the same on all nodes for the numbers to be."""
+def _package_versions() -> dict[str, str]:
+    """Versions that must be the same on all nodes."""
     return {"scansnap": scansnap.__version__, **{name: metadata.version(name) for name in ("torch", "numpy")}}

@@ -1,8 +1,8 @@
-"""A process that outlives the driver of a Ray cluster and ends what the driver's death leaves running.
+"""A process that kills what is left of a local Ray cluster after its driver has ended.
 
-Ray's own processes end with a killed driver, but its agents wait for a minute for a server that is gone, and a worker
-may just be starting. All of them name their raylet in their environment. Started as a script, with the raylet's
-number; the driver holds the other end of its standard input, which closes when the driver ends, however that is.
+When a driver is killed, Ray's agents wait for a minute for a server that is gone, and a worker may just be starting.
+All of them have the number of their raylet in their environment. This file runs as a script with that number. The
+driver holds the other end of its standard input, which closes when the driver ends.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from scansnap.storage import checksums, discard, replacing, sweep_up
+from scansnap.storage import checksums, discard, remove_leftovers, replacing
 from scansnap.storage.work_cache import WorkCache
 
 FORMAT = 4  # increase it when words are cut, counted or stored differently
@@ -43,27 +43,27 @@ def entry_name(name: str, content: str, **settings: int | str | None) -> str:
 
 @contextmanager
 def writing(entry: Path) -> Iterator[Path]:
-    """A folder to write files into; after `seal` it becomes the entry."""
+    """A folder to write files into; after `finish_entry` it becomes the entry."""
     with replacing(entry) as scratch:
         scratch.mkdir()
         yield scratch
 
 
-def seal(folder: Path, values: Mapping[str, Any], files: Iterable[str]) -> None:
+def finish_entry(folder: Path, values: Mapping[str, Any], files: Iterable[str]) -> None:
     """Complete an entry with values that JSON can hold and the checksums of its files."""
-    _pieces(folder).put(PIECE, {"values": values, "files": checksums.of_files(folder, files)})
+    _pieces(folder).put(PIECE, {"values": values, "files": checksums.entries_of(folder, files)})
 
 
 def read(entry: Path) -> dict[str, Any] | None:
     """The values of a sound entry; None for any other, which is deleted."""
     try:
-        sweep_up(entry.parent)  # what a killed process left
+        remove_leftovers(entry.parent)  # what a killed process left
         if not entry.exists():
             return None
         piece = _pieces(entry).get(PIECE)
         if piece is not None:
             files = piece.values["files"]
-            if {name: list(sums) for name, sums in checksums.of_files(entry, files).items()} == files:
+            if {name: list(sums) for name, sums in checksums.entries_of(entry, files).items()} == files:
                 return dict(piece.values["values"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         pass

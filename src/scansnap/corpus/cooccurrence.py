@@ -20,7 +20,7 @@ the size of the tables, never on the length of the stream.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,8 +38,6 @@ from scansnap.progress import Progress
 
 CONTEXT_BLOCK = 2**22  # context tokens gathered at a time
 DENSE_CELLS = 2**22  # tables up to this size are counted densely (32 MiB)
-
-Blocks = Callable[[], Iterable[np.ndarray]]  # consecutive blocks of a stream; called once for each pass
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,19 +90,29 @@ def cooccurrence(
     ``next_per_query`` most frequent next words, or fewer. Queries, next words
     and contexts are all among the ``top`` most frequent words (None: all). ``progress(done, total)`` in tokens.
     """
-    tokens = corpus.split(check_choice("split", split, SPLITS))
-    return count(
-        lambda: split_into_blocks(tokens),
-        corpus.vocabulary,
-        total=tokens.size,
-        queries=queries,
-        next_per_query=next_per_query,
-        top=top,
-        window=window,
-        cross_eos=cross_eos,
-        disjoint=disjoint,
-        progress=progress,
-    )
+    tokens, vocabulary = corpus.split(check_choice("split", split, SPLITS)), corpus.vocabulary
+    top = len(vocabulary) if top is None else min(check_integer("top", top, least=1), len(vocabulary))
+    check_integer("next_per_query", next_per_query, least=1)
+    check_integer("window", window, least=1)
+
+    def blocks(first_pass: bool) -> Iterator[np.ndarray]:
+        done = 0 if first_pass else tokens.size
+        for block in split_into_blocks(tokens):
+            yield block
+            done += len(block)
+            if progress is not None:
+                progress(done, 2 * tokens.size)
+
+    ids = _query_ids(queries, vocabulary, top)
+    pairs = pair_counts(blocks(first_pass=True), ids, len(vocabulary))
+    row, token, n = _choose(pairs, [vocabulary.unk, vocabulary.eos], top, next_per_query, disjoint)
+    for i, word in enumerate(ids):
+        if i not in row:
+            expected = f"words before one of the {top} most frequent words that no other query has"
+            raise InputError("queries", vocabulary.words[word], expected)
+    eos = None if cross_eos else vocabulary.eos
+    contexts = context_counts(blocks(first_pass=False), ids[row], token, top=top, window=window, eos=eos)
+    return Cooccurrence(ids[row], token, n, contexts, int(pairs.sum()), window, cross_eos, vocabulary.words[:top])
 
 
 def of_text(corpus: Corpus | TextSource | Path | str | None = None, **settings: Any) -> Cooccurrence:
@@ -112,46 +120,6 @@ def of_text(corpus: Corpus | TextSource | Path | str | None = None, **settings: 
     known = inspect.signature(cooccurrence).parameters
     check_keys("from_corpus", settings, [name for name in known if name not in ("corpus", "disjoint")])
     return cooccurrence(corpus if isinstance(corpus, Corpus) else load_corpus(corpus), **settings)
-
-
-def count(
-    blocks: Blocks,
-    vocabulary: Vocabulary,
-    *,
-    queries: int | Sequence[str] = 10,
-    next_per_query: int = 2,
-    top: int | None = 1000,
-    window: int = 35,
-    cross_eos: bool = True,
-    disjoint: bool = True,
-    total: int = 0,
-    progress: Progress | None = None,
-) -> Cooccurrence:
-    """As `cooccurrence`, for a stream given in blocks; ``total`` is its length, for the progress."""
-    top = len(vocabulary) if top is None else min(check_integer("top", top, least=1), len(vocabulary))
-    next_per_query, window = (
-        check_integer("next_per_query", next_per_query, least=1),
-        check_integer("window", window, least=1),
-    )
-    ids = _query_ids(queries, vocabulary, top)
-    report = _report_to(progress, 2 * total)
-    pairs = pair_counts(report(blocks()), ids, len(vocabulary))
-    row, token, n = _choose(pairs, [vocabulary.unk, vocabulary.eos], top, next_per_query, disjoint)
-    for i, word in enumerate(ids):
-        if i not in row:
-            expected = f"words before one of the {top} most frequent words that no other query has"
-            raise InputError("queries", vocabulary.words[word], expected)
-    contexts = context_counts(
-        report(blocks(), start=total),
-        ids[row],
-        token,
-        top=top,
-        window=window,
-        eos=None if cross_eos else vocabulary.eos,
-    )
-    return Cooccurrence(
-        ids[row], token, n, contexts, int(pairs.sum()), window, cross_eos, vocabulary.words[:top]
-    )  # fmt: skip
 
 
 def pair_counts(blocks: Iterable[np.ndarray], queries: IntArray, vocab_size: int) -> Any:
@@ -279,15 +247,3 @@ class _Table:
 
     def sparse(self) -> Any:
         return self.total if self.dense is None else sparse.csr_array(self.dense.reshape(self.shape))
-
-
-def _report_to(progress: Progress | None, total: int) -> Any:
-    def report(blocks: Iterable[np.ndarray], start: int = 0) -> Iterator[np.ndarray]:
-        done = start
-        for block in blocks:
-            yield block
-            done += len(block)
-            if progress is not None and total:
-                progress(done, total)
-
-    return report

@@ -164,7 +164,7 @@ def load_corpus(
                 encoded = _encode(source, counter, scratch, progress)
                 if source.fingerprint() != content:
                     raise _SourceChanged
-                seal_entry(scratch, encoded)
+                finish_text(scratch, encoded)
             return _corpus(source, encoded)
         except _SourceChanged:  # its files are deleted, and stay readable as long as they are mapped
             return _corpus(source, encoded)
@@ -177,10 +177,10 @@ class _SourceChanged(Exception):
     """The text changed while it was read."""
 
 
-def seal_entry(folder: Path, encoded: EncodedText) -> None:
+def finish_text(folder: Path, encoded: EncodedText) -> None:
     """Complete a cache entry that has the ids of all splits."""
     values = {"vocabulary": encoded.vocabulary.to_json(), "words": encoded.words}
-    cache.seal(folder, values, map(file_name, SPLITS))
+    cache.finish_entry(folder, values, map(file_name, SPLITS))
 
 
 def read_entry(entry: Path) -> EncodedText | None:

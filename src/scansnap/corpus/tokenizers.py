@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from scansnap.checks import InputError
-from scansnap.checks.extras import lacking
+from scansnap.checks.extras import missing_package
 from scansnap.corpus.vocabulary import EOS, UNK, Tokens, split_words
 
 MIN_VOCAB_SIZE = 256 + 2  # every byte and both special tokens
@@ -39,7 +39,7 @@ def package() -> Any:
     try:
         return importlib.import_module("tokenizers")
     except ImportError:
-        raise lacking("tokenizer", "a tokenizer of subwords", "words", "tokenizers") from None
+        raise missing_package("tokenizer", "a tokenizer of subwords", "words", "tokenizers") from None
 
 
 def train_bpe(blocks: Iterable[str], vocab_size: int) -> str:

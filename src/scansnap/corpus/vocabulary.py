@@ -10,8 +10,6 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import repeat
-from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from scansnap.checks import InputError, check_integer
 from scansnap.checks.arrays import IntArray, token_ids
-from scansnap.storage import checksums, put
+from scansnap.storage import checksums
 
 UNK, EOS = "<unk>", "<eos>"
 FORMAT, WITH_TOKENIZER = 2, 3
@@ -121,19 +119,6 @@ class Vocabulary:
             expected = f"JSON of format {FORMAT} with words, counts and a matching checksum"
             raise InputError("vocabulary", where, expected)
         return cls(table["words"], np.array(table["counts"], dtype=np.int64))
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the words as JSON, atomically."""
-        put(Path(path), self.to_json())
-
-    @classmethod
-    def load(cls, path: str | PathLike[str]) -> Vocabulary:
-        """Read a file that `save` wrote; a damaged one is an error."""
-        try:
-            text = Path(path).read_bytes()
-        except OSError:
-            raise InputError("path", str(path), "a readable file") from None
-        return cls.from_json(text, str(path))
 
 
 def split_words(text: str) -> list[str]:

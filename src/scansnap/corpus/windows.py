@@ -5,8 +5,7 @@ columns, and the targets are the same windows one token later. In order, column 
 batch before it. Tokens that do not fill a column (fewer than ``batch``) are dropped; the last window may be shorter.
 
 A stream that is mapped from a file (as in a corpus) stays mapped: a batch reads its own windows. On CUDA a stream of up
-to 2²⁸ tokens (1 GiB) is copied to the device; of a longer one some hundred batches at a time are sent through pinned
-memory, in the order of the epoch, while the device computes.
+to 2²⁸ tokens (1 GiB) is copied to the device; of a longer one each batch is sent through pinned memory.
 
 The order is a function of (seed, epoch), so a resumed run has the same batches. For windows at random positions see
 `scansnap.sampling.ordered.OrderedTokens`.
@@ -26,7 +25,6 @@ from scansnap.corpus.encoding import split_into_blocks
 from scansnap.sampling.philox import Purpose, uniforms
 
 MAX_ON_DEVICE = 2**28  # tokens of a stream that are copied to the device
-PREFETCH = 256  # batches of a longer stream that are sent together
 
 
 class Windows:
@@ -51,8 +49,6 @@ class Windows:
         self.device = torch.device(device)
         # with two or four bytes an id; only a batch becomes int64
         self.columns = place_stream(stream[: rows * self.batch], self.device).reshape(self.batch, rows)  # (B, n)
-        is_on_device = self.columns.device.type == self.device.type
-        self._prefetch = None if is_on_device else _Prefetch(self.columns, self.length, self.device)
 
     def __len__(self) -> int:
         return -(-(self.columns.shape[1] - 1) // self.length)
@@ -61,7 +57,9 @@ class Windows:
         if not 0 <= i < len(self):
             raise IndexError(f"window {i} of {len(self)}")
         start, end = i * self.length, min((i + 1) * self.length, self.columns.shape[1] - 1)
-        window = self.columns[:, start : end + 1] if self._prefetch is None else self._prefetch[i]
+        window = self.columns[:, start : end + 1]
+        if window.device.type != self.device.type:
+            window = send(window.int(), self.device)
         return window[:, :-1].long(), window[:, 1:].long()
 
     def order(self, seed: int | None = None, epoch: int = 0) -> list[int]:
@@ -71,14 +69,7 @@ class Windows:
             key = torch.tensor([check_integer("seed", seed), check_integer("epoch", epoch)])
             draws, _ = uniforms(key[0], Purpose.WINDOW_ORDER, key[1], torch.zeros_like(order), order)
             order = torch.argsort(draws, stable=True)
-        if self._prefetch is not None:
-            self._prefetch.follow(order)
         return order.tolist()
-
-    def epoch(self, seed: int | None = None, epoch: int = 0, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        """The batches of an epoch, from number ``first`` on."""
-        for i in self.order(seed, epoch)[check_integer("first", first) :]:
-            yield self[i]
 
     def bounds(self) -> tuple[int, int]:
         """The smallest and the largest id, read block by block."""
@@ -96,31 +87,6 @@ class Windows:
 
     def _blocks(self) -> Iterator[np.ndarray]:
         return split_into_blocks(self.columns.reshape(-1).cpu().numpy())
-
-
-class _Prefetch:
-    """Sends windows of columns to another device, ``PREFETCH`` at a time, in their expected order."""
-
-    def __init__(self, columns: Tensor, length: int, device: torch.device) -> None:
-        self.columns, self.length, self.device = columns, length, device
-        self.width = min(length + 1, columns.shape[1])  # inputs and targets
-        self.follow(torch.arange(-(-(columns.shape[1] - 1) // length)))
-
-    def follow(self, order: Tensor) -> None:
-        self.order, self.rank, self.part = order, torch.argsort(order), -1
-        self.sent = torch.empty(0)
-
-    def __getitem__(self, i: int) -> Tensor:
-        """Inputs and targets of window i, (B, T + 1)."""
-        part, at = divmod(int(self.rank[i]), PREFETCH)
-        if part != self.part:
-            numbers = self.order[part * PREFETCH : (part + 1) * PREFETCH].tolist()
-            windows = [self.columns[:, start : start + self.width] for start in map(self._start, numbers)]
-            self.sent, self.part = send(torch.stack(windows).int(), self.device), part
-        return self.sent[at][:, i * self.length - self._start(i) :]
-
-    def _start(self, i: int) -> int:
-        return min(i * self.length, self.columns.shape[1] - self.width)
 
 
 def place_stream(stream: Tensor, device: torch.device) -> Tensor:

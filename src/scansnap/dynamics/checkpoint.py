@@ -22,7 +22,7 @@ import numpy as np
 
 from scansnap.checks import InputError
 from scansnap.dynamics.fingerprint import describe_difference
-from scansnap.storage import discard, sweep_up
+from scansnap.storage import discard, remove_leftovers
 from scansnap.storage.checksums import CheckedFiles, Damaged
 from scansnap.storage.versions import decisive_versions, refuse_other_versions
 from scansnap.storage.work_cache import Piece, WorkCache
@@ -71,7 +71,9 @@ class RunCheckpoint:
         self.appended: list[dict[str, Any]] = []  # values of the records so far
         self._pieces: list[tuple[str, str]] = []  # their names and digests
         self._cache = WorkCache(self.folder, fingerprint, decisive_versions(), field=FIELD)
-        sweep_up(target.parent)  # a finished run writes nothing, so nothing else removes what a killed process left
+        remove_leftovers(
+            target.parent
+        )  # a finished run writes nothing, so nothing else removes what a killed process left
 
     def exists(self) -> bool:
         return (self.folder / STATE).exists()

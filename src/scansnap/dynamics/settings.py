@@ -42,10 +42,10 @@ class ModelConfig:
     """
 
     norm: str = setting(
-        "l2", "What follows attention: l2 as in the paper, none, or full layernorm.", choices=NORMS,
+        "l2", "Norm after attention: l2 as in the paper, none, or layernorm.", choices=NORMS,
         page=Page("Norm", "LN"))  # fmt: skip
     residual: str = setting(
-        "none", "Adds the query itself to what attention read, after its norm or as it is.", choices=RESIDUALS
+        "none", "Residual connection: add the query to the normed or the plain output of attention.", choices=RESIDUALS
     )
     query_in_keys: bool = setting(False, "Whether the query may attend to itself.", page=Page("Query among keys"))
     outputs: str = setting("all", "Softmax over all tokens, or over the next tokens only.", choices=OUTPUTS)
@@ -53,7 +53,7 @@ class ModelConfig:
         1, "Attention heads, whose attentions are averaged.", least=1, most=1024, page=Page("Heads", "H", 1, 8)
     )
     position_bias: float | tuple[float, ...] | None = setting(
-        None, "ALiBi slope, or what the logits get by distance 1, 2, …; the last value goes on.", multiple=True,
+        None, "ALiBi slope, or biases of the logits by distance 1, 2, …; the last value repeats.", multiple=True,
         accepts="a slope or at least one value by distance",
         page=Page("Position bias", least=-10.0, most=10.0, words={"none": "none"}))  # fmt: skip
     init: str = setting(
@@ -113,16 +113,16 @@ class Settings:
         100, "Number of updates.", most=2**32 - 2,
         page=Page("Last step", low=100, high=100_000, log=True, default=2000, least=1))  # fmt: skip
     batch_size: int | None = setting(
-        128, "Sequences per update; without a number the expectation over classes, which needs T = ∞.",
+        128, "Sequences per update; none: the expectation over classes, which needs context = inf.",
         least=1, most=2**31, page=Page("Batch", low=1, high=1024, log=True, words={"none": "all"}))  # fmt: skip
     context: float = setting(
-        128, "Sequence length T, the query included; ∞ replaces counts by probabilities.", unit="tokens", least=2,
+        128, "Sequence length T, including the query; inf: probabilities instead of counts.", unit="tokens", least=2,
         allow_inf=True, page=Page("Sequence length", "T", 2, 4096, log=True, words={"inf": "∞"}))  # fmt: skip
     sampling: str = setting(
-        "counts", "Draw counts at once, or spell out token sequences: same law, other draws.",
+        "counts", "Draw token counts or whole token sequences; the distribution is the same.",
         choices=("counts", "tokens"))  # fmt: skip
     update: str = setting(
-        "gradient", "How Y moves: along the gradient, or modified as in the paper's proof (Eq. 26, frozen attention).",
+        "gradient", "Update of Y: its gradient, or that of the paper's proof (Eq. 26) with frozen attention.",
         choices=UPDATES, page=None)  # fmt: skip
     model: ModelConfig = field(default_factory=ModelConfig)
     optimizer_y: Optimizer = field(default_factory=Optimizer)

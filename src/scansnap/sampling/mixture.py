@@ -1,8 +1,7 @@
-"""Sequences of classes given by plain tables: what decides a context and what follows it need not go one to one.
+"""Sequences of a mixture of classes, which may share queries and next tokens.
 
-Class n is drawn with probability p_n, its T − 1 context tokens independently from P(·|n), then comes its query; the
-next token is the class's own, or drawn from the class's distribution of next tokens, or that distribution itself (soft
-labels). Classes may share queries and next tokens as they like.
+Class n is drawn with probability p_n, its T − 1 context tokens independently from P(·|n), then comes its query. The
+target is the class's next token, a token drawn from the class's distribution of next tokens, or that distribution.
 """
 
 from __future__ import annotations

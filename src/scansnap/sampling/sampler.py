@@ -1,11 +1,11 @@
-"""The door for data of one's own: a sampler makes token sequences from (seed, step) and nothing else.
+"""The interface for your own data: a sampler computes token sequences from (seed, step).
 
-A sampler is a pure function. Draw with `scansnap.sampling.philox.uniforms`, where the seed, the step and the
-place in the batch say which number is meant, and the data of a run depend neither on the runs beside it nor on the
-device, and a continued run goes on exactly where it stopped. ``Purpose.INIT_Y`` and ``INIT_Z`` belong to the model.
+A sampler is a pure function. Draw with `scansnap.sampling.philox.uniforms`, indexed by the seed, the step and the
+place in the batch. Then the data of a run do not depend on other runs or on the device, and a resumed run continues
+exactly. ``Purpose.INIT_Y`` and ``INIT_Z`` belong to the model.
 
-Unlike `scansnap.classes.SequenceClasses` a sampler need not have one class per next token: nothing here needs
-the query to be a function ψ of the next token. What does (the claims, the flow, attention by class) asks for classes.
+Unlike `scansnap.classes.SequenceClasses` a sampler need not have one class per next token. Claims, the flow and
+attention by class, for which the query is a function ψ of the next token, need classes.
 
 Shapes: G seeds, N steps, B sequences in a batch, T tokens with the query last, M the size of the vocabulary.
 """
@@ -88,7 +88,7 @@ class Sampler(Protocol):
 
 
 def draw(sampler: Sampler, seeds: Tensor, steps: Tensor, batch_size: int) -> Sequences:
-    """What a sampler gives, checked: a mistake in a data generator is one sentence here, not a strange loss later."""
+    """Call a sampler and check its mini-batches."""
     sequences = sampler(seeds, steps, batch_size)
     if not isinstance(sequences, Sequences):
         raise InputError("what the sampler returns", type(sequences).__name__, "Sequences(tokens, target, weight)")
@@ -118,7 +118,7 @@ def even(tokens: Tensor) -> Tensor:
 
 
 def digest(*values: np.ndarray | str | float) -> str:
-    """A fingerprint of what decides the data, for `Sampler.describe`."""
+    """A fingerprint of the values that determine the data, for `Sampler.describe`."""
     text = hashlib.sha256()
     for value in values:
         array = np.ascontiguousarray(value) if isinstance(value, np.ndarray) else None

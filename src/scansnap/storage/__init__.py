@@ -1,6 +1,6 @@
-"""The one place that writes files: whole or not at all, one writer at a time, nothing left behind, under checksums."""
+"""Atomic writes with checksums and locks; all files are written here."""
 
-from scansnap.storage.scratch import remove, sweep_up
+from scansnap.storage.scratch import remove, remove_leftovers
 from scansnap.storage.targets import check_writable, write_lock
 from scansnap.storage.writing import WriteError, discard, is_stream, put, replacing, sync
 
@@ -11,8 +11,8 @@ __all__ = [
            "is_stream",
            "put",
            "remove",
+           "remove_leftovers",
            "replacing",
-           "sweep_up",
            "sync",
            "write_lock",
 ]  # fmt: skip

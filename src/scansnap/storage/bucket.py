@@ -1,8 +1,8 @@
-"""Objects in an S3 bucket: Amazon's, or one of any server that speaks its language.
+"""Objects in an S3 bucket, of Amazon or of any compatible server.
 
-Credentials come as usual: from the environment (``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY``, or
-``AWS_PROFILE``), from ``~/.aws``, or by the role of the machine. They are never passed on: a worker on another machine
-finds its own. Another server than Amazon's is named by an option or by ``AWS_ENDPOINT_URL``, and that is passed on.
+Credentials come from the environment (``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY``, or ``AWS_PROFILE``), from
+``~/.aws``, or by the role of the machine. They are never sent to workers, which use their own. An option or
+``AWS_ENDPOINT_URL`` names another server than Amazon's; workers receive it.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from scansnap.checks import InputError
-from scansnap.checks.extras import lacking
-from scansnap.storage.objects import Entry, of_bytes
+from scansnap.checks.extras import missing_package
+from scansnap.storage.objects import Entry, entry_of_bytes
 
-_AT_ONCE = 64  # objects asked for together
+_BATCH = 64  # objects asked for together
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """What is under a prefix of a bucket."""
+    """Objects under a prefix of a bucket."""
 
     address: str  # s3://bucket/prefix
     endpoint: str | None = None
@@ -31,14 +31,14 @@ class Bucket:
 
     @classmethod
     def of(cls, address: str, field: str, endpoint: str | None = None) -> Bucket:
-        """Refuses what is no address, and says what is missing here to reach one."""
+        """Check an address and that s3fs is installed."""
         bucket, _, prefix = address.removeprefix("s3://").partition("/")
         if not bucket or not prefix.strip("/") or "//" in prefix:
             raise InputError(field, address, "an address s3://bucket/prefix")
         try:
             import s3fs  # noqa: F401
         except ImportError:
-            raise lacking(field, address, "a folder", "s3fs") from None
+            raise missing_package(field, address, "a folder", "s3fs") from None
         endpoint = endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
         if endpoint is not None and not endpoint.startswith(("http://", "https://")):
             raise InputError("--endpoint", endpoint, "an address http://… or https://…")
@@ -62,15 +62,15 @@ class Bucket:
         return s3fs.S3FileSystem(**self._options)  # one for each set of options and process
 
     @contextmanager
-    def _asking(self) -> Iterator[None]:
-        """What the server, or the way to it, refuses: an OSError in plain words."""
+    def _translated_errors(self) -> Iterator[None]:
+        """Turn errors of botocore and s3fs into an OSError with a readable message."""
         from botocore import exceptions as boto
 
         try:
             yield
         except (boto.NoCredentialsError, boto.PartialCredentialsError) as error:
-            words = "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
-            raise PermissionError(13, words) from error
+            message = "no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+            raise PermissionError(13, message) from error
         except (boto.EndpointConnectionError, boto.ConnectTimeoutError, boto.ConnectionClosedError) as error:
             raise ConnectionError(111, f"{self.endpoint or 'Amazon S3'} cannot be reached") from error
         except boto.BotoCoreError as error:
@@ -87,13 +87,13 @@ class Bucket:
             raise OSError(error.errno or 5, error.strerror or _first(error)) from error
 
     def exists(self) -> bool:
-        with self._asking():
+        with self._translated_errors():
             return bool(self._system.exists(self._root))
 
     def check_writable(self, field: str) -> None:
         probe = f"{self._root}/.scansnap-probe"
         try:
-            with self._asking():
+            with self._translated_errors():
                 self._system.pipe_file(probe, b"")
                 self._system.rm_file(probe)
         except OSError as error:
@@ -101,14 +101,14 @@ class Bucket:
             raise InputError(field, self.address, allowed) from None
 
     def get(self, name: str) -> bytes:
-        with self._asking():
+        with self._translated_errors():
             return bytes(self._system.cat_file(f"{self._root}/{name}"))
 
     def contents(self, names: Iterable[str]) -> Iterator[tuple[str, bytes | str]]:
         todo = list(names)
-        for first in range(0, len(todo), _AT_ONCE):
-            some = todo[first : first + _AT_ONCE]
-            with self._asking():
+        for first in range(0, len(todo), _BATCH):
+            some = todo[first : first + _BATCH]
+            with self._translated_errors():
                 objects = self._system.cat([f"{self._root}/{name}" for name in some], on_error="return")
             for name in some:
                 content = objects[f"{self._root}/{name}"] if isinstance(objects, dict) else objects
@@ -119,23 +119,23 @@ class Bucket:
 
     def digests(self, names: Iterable[str]) -> Iterator[tuple[str, Entry | str]]:
         for name, content in self.contents(names):
-            yield name, content if isinstance(content, str) else of_bytes(content)
+            yield name, content if isinstance(content, str) else entry_of_bytes(content)
 
     def sizes(self) -> dict[str, int]:
-        with self._asking():
+        with self._translated_errors():
             objects = self._system.find(self._root, detail=True)
         start = len(self._root) + 1
         return {key[start:]: info["size"] for key, info in sorted(objects.items()) if "/." not in key[start - 1 :]}
 
     def put(self, contents: Mapping[str, bytes]) -> None:
         if contents:
-            with self._asking():
+            with self._translated_errors():
                 self._system.pipe({f"{self._root}/{name}": content for name, content in contents.items()})
 
     def remove(self, names: Iterable[str]) -> None:
         todo = [f"{self._root}/{name}" for name in names]
         if todo:
-            with self._asking():
+            with self._translated_errors():
                 self._system.rm(todo)
 
     def begin(self, contents: Mapping[str, bytes], last: str, *, replaces: bool) -> None:
@@ -145,23 +145,23 @@ class Bucket:
         self.remove([last] if last in old else [])  # from now on there is no store here, for anybody
         self.remove(name for name in old if name != last)
         self.put({name: content for name, content in contents.items() if name != last})
-        with self._asking():
+        with self._translated_errors():
             # of two that begin at once one is refused
             self._system.pipe_file(f"{self._root}/{last}", contents[last], mode="create")
 
     def sync(self) -> None:
-        pass  # an object that was taken is kept
+        pass  # a bucket writes through
 
     def tidy(self) -> None:
-        pass  # nothing is left of an object that was not taken
+        pass  # a failed upload leaves nothing
 
     def zarr(self, *, write: bool = False) -> Any:
         from zarr.storage import FsspecStore
 
-        from scansnap.storage.zarr_store import Checked
+        from scansnap.storage.zarr_store import CheckedStore
 
         store = FsspecStore.from_url(self.address, storage_options=self._options, read_only=not write)
-        return Checked(store, self)
+        return CheckedStore(store, self)
 
 
 def _first(error: BaseException) -> str:

@@ -1,16 +1,15 @@
-"""Checksums of what we write, so that damage is noticed before anything is computed from it.
+"""Checksums of written files, so that damage is noticed before anything is computed from it.
 
-A folder carries ``checksums.json``, with the size and the SHA-256 of each file that counts::
+A folder has a file ``checksums.json`` with the size and the SHA-256 of each file::
 
     {"files": {"zarr.json": [4711, "9f86…"], "loss/c/0/0": [52, "60a1…"], …}, …, "sha256": "d2a8…"}
 
-where the last is that of the table itself. A folder that many processes fill lists the files that it had from the
-beginning, the arrays that are ``filled``, whose chunks carry checksums of their own (see
-`scansnap.storage.chunks`), and the folders ``inside`` with tables of their own. ``before`` is what a file may
-still be where a writer was stopped.
+The last entry is the checksum of the table itself. A folder that many processes fill lists its initial files, the
+arrays that are ``filled``, whose chunks have checksums of their own (`scansnap.storage.chunks`), and the folders
+``inside`` with tables of their own. ``before`` has earlier entries of files, valid where a writer was stopped.
 
-Checking reads every byte (SHA-256: about 1 GB/s) and happens before a file is opened by any library. Wherever it says
-folder and file, a prefix of a bucket and its objects will do (see `scansnap.storage.objects`).
+Checking reads every byte (about 1 GB/s) before a library opens the file. Folder and file may also be a prefix of a
+bucket and its objects (`scansnap.storage.objects`).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from typing import Any
 
 from scansnap.checks import InputError
 from scansnap.storage.chunks import COMPLETE, expected_groups, group_chunks, problems
-from scansnap.storage.objects import Entry, Folder, Objects, files_in, of_file
+from scansnap.storage.objects import Entry, Folder, Objects, entry_of_file, files_in
 
 NAME = "checksums.json"
 _TABLE = re.compile(r"(?<![^/])checksums(\.json|/\d+\.json)$")  # the latter of parts, in stores of former versions
@@ -35,7 +34,7 @@ Place = Path | Objects
 
 
 class Damaged(InputError):
-    """A file of ours is not what it was when it was written."""
+    """A file differs from its checksum."""
 
     def __init__(self, field: str, path: Place, part: str, problem: str, remedy: str = "") -> None:
         self.part, self.problem = part, problem
@@ -45,7 +44,7 @@ class Damaged(InputError):
 
 @dataclass(frozen=True)
 class CheckedFiles:
-    """What was compared with its checksum."""
+    """How many files and bytes matched their checksums."""
 
     files: int = 0
     bytes: int = 0
@@ -56,7 +55,7 @@ class CheckedFiles:
 
 @dataclass(frozen=True)
 class ChecksumTable:
-    """What ``checksums.json`` says."""
+    """The content of ``checksums.json``."""
 
     files: Mapping[str, Entry]  # by path, with / in it
     before: Mapping[str, Entry] = field(default_factory=dict)
@@ -71,7 +70,7 @@ class ChecksumTable:
 
 
 def sign(table: Mapping[str, Any]) -> str:
-    """A table as JSON, with its own checksum in it."""
+    """A table as JSON with its own checksum."""
     return json.dumps({**table, "sha256": _digest(table)}, sort_keys=True, ensure_ascii=False)
 
 
@@ -92,19 +91,19 @@ def _digest(table: Mapping[str, Any]) -> str:
 # --- files and folders -------------------------------------------------------------------------------------------
 
 
-def of_files(folder: Path, names: Iterable[str]) -> dict[str, Entry]:
-    """What a table says of files in a folder."""
-    return {name: of_file(folder / name) for name in names}
+def entries_of(folder: Path, names: Iterable[str]) -> dict[str, Entry]:
+    """Size and SHA-256 of files in a folder."""
+    return {name: entry_of_file(folder / name) for name in names}
 
 
 def put_table(folder: Path) -> None:
-    """The table of a folder that is complete, into it."""
-    table = ChecksumTable(of_files(folder, (name for name in files_in(folder) if name != NAME)))
+    """Write the table of a complete folder into it."""
+    table = ChecksumTable(entries_of(folder, (name for name in files_in(folder) if name != NAME)))
     (folder / NAME).write_text(table.to_json(), encoding="utf-8")
 
 
 def read_table(field: str, folder: Place, name: str = NAME) -> ChecksumTable:
-    """A table that is itself as it was written."""
+    """Read a table; `Damaged` if it does not match its own checksum."""
     ((_, table),) = read_tables(field, folder, [name])
     if isinstance(table, Damaged):
         raise table
@@ -112,8 +111,8 @@ def read_table(field: str, folder: Place, name: str = NAME) -> ChecksumTable:
 
 
 def read_tables(field: str, folder: Place, names: Iterable[str]) -> Iterator[tuple[str, ChecksumTable | Damaged]]:
-    """Tables, or what is wrong with them."""
-    for name, content in _objects(folder).contents(names):
+    """Tables by name, or what is wrong with them."""
+    for name, content in _as_objects(folder).contents(names):
         if isinstance(content, str):
             yield name, Damaged(field, folder, name, content)
             continue
@@ -132,7 +131,7 @@ def _entries(table: Mapping[str, Any]) -> dict[str, Entry]:
 
 def problem_of(folder: Place, name: str, entry: Entry) -> str:
     """What is wrong with a file in a folder; empty if nothing is."""
-    ((_, actual),) = _objects(folder).digests([name])
+    ((_, actual),) = _as_objects(folder).digests([name])
     return _problem(actual, entry)
 
 
@@ -150,7 +149,7 @@ def check_files(
     ``sizes`` of all files, where the place is trusted with their contents: then these are not read.
     """
     done = CheckedFiles()
-    for name, actual in _objects(folder).digests(names) if sizes is None else _sized(names, sizes):
+    for name, actual in _as_objects(folder).digests(names) if sizes is None else _sized(names, sizes):
         problem = _problem(actual, table.files[name])
         if problem and name in table.before and not _problem(actual, table.before[name]):
             problem = "" if stopped else "is from before it was finished, which resume does"
@@ -173,7 +172,7 @@ def _sized(names: Iterable[str], sizes: Mapping[str, int]) -> Iterator[tuple[str
         yield name, [sizes[name], None] if name in sizes else "is missing"
 
 
-def _objects(place: Place) -> Objects:
+def _as_objects(place: Place) -> Objects:
     return Folder(place) if isinstance(place, Path) else place
 
 
@@ -182,7 +181,7 @@ def check(field: str, folder: Place, *, sizes: Mapping[str, int] | None = None) 
 
     ``sizes`` as for `check_files`.
     """
-    place = _objects(folder)
+    place = _as_objects(folder)
     before = list(place.sizes())  # the markers among them: a writer puts the marker of a group last
     names = place.sizes()
     known, filled, done = set[str](), set[str](), CheckedFiles()

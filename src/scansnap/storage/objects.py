@@ -1,8 +1,8 @@
-"""Named contents in a folder, or under a prefix of an S3 bucket: each is there whole or not at all.
+"""Objects with names in a folder or under a prefix of an S3 bucket; each is written atomically.
 
-Many processes on many machines may put objects at once, each under names of its own, and no lock is taken: on a disk a
-file is written elsewhere and renamed, and a bucket takes whole objects only. What a killed writer leaves of a file lies
-in ``.scansnap-writing`` beside them, is seen by nobody, and goes with `Folder.tidy`.
+Many processes on many machines may write at once without a lock, each under names of its own: on a disk a file is
+written elsewhere and renamed, and a bucket takes only whole objects. Leftovers of a killed writer lie in
+``.scansnap-writing``, where no reader looks; `Folder.tidy` removes them.
 """
 
 from __future__ import annotations
@@ -20,66 +20,66 @@ from pathlib import Path
 from typing import IO, Any, Protocol, TypeVar
 
 from scansnap.checks import InputError
-from scansnap.storage.scratch import sweep_up
+from scansnap.storage.scratch import remove_leftovers
 from scansnap.storage.targets import check_writable
 from scansnap.storage.writing import replacing, sync
 
 Entry = list[Any]  # size in bytes, SHA-256 in hexadecimal
-Found = TypeVar("Found")
+T = TypeVar("T")
 _WRITING = ".scansnap-writing"
 _ATTEMPTS = 100
 
 
 class Objects(Protocol):
-    """A place with named contents; names have / in them. What cannot be done is an OSError in plain words."""
+    """A location of named objects; names have / in them. Failures are an OSError with a readable message."""
 
     @property
     def trusted(self) -> bool:
-        """Whether the place itself keeps what it holds from damage, so that sizes are enough of a check."""
+        """Whether the storage has checksums of its own, so that comparing sizes is enough."""
 
     def exists(self) -> bool:
-        """Whether there is anything."""
+        """Whether the location exists."""
 
     def check_writable(self, field: str) -> None:
-        """InputError, before the work, if nothing could be written there; nothing is changed."""
+        """InputError if nothing can be written there; nothing is changed."""
 
     def get(self, name: str) -> bytes:
-        """A content; FileNotFoundError if there is none."""
+        """The content of an object; FileNotFoundError if it is missing."""
 
     def contents(self, names: Iterable[str]) -> Iterator[tuple[str, bytes | str]]:
-        """Contents, or why they cannot be read."""
+        """Contents by name, or why they cannot be read."""
 
     def digests(self, names: Iterable[str]) -> Iterator[tuple[str, Entry | str]]:
         """Size and SHA-256 of contents, or why they cannot be read."""
 
     def sizes(self) -> dict[str, int]:
-        """All names with the sizes of their contents; names that begin with a dot are the system's."""
+        """Size by name, without names that begin with a dot."""
 
     def put(self, contents: Mapping[str, bytes]) -> None:
-        """Contents in place of those there may be; each appears at once, in no order among them."""
+        """Write or replace objects, each atomically, in any order."""
 
     def remove(self, names: Iterable[str]) -> None:
-        """Contents that may be there."""
+        """Delete objects if they exist."""
 
     def begin(self, contents: Mapping[str, bytes], last: str, *, replaces: bool) -> None:
-        """These contents and no others, ``last`` last; FileExistsError where something is that it does not replace."""
+        """Create the location with these objects only, ``last`` last; FileExistsError unless it may replace."""
 
     def sync(self) -> None:
-        """What was put survives the machine's end."""
+        """Flush all writes to the disk."""
 
     def tidy(self) -> None:
-        """Remove what killed writers left."""
+        """Remove leftovers of killed writers."""
 
     def zarr(self, *, write: bool = False) -> Any:
-        """The place as a Zarr store to read from, or to fill; see `scansnap.storage.zarr_store`."""
+        """The location as a Zarr store; see `scansnap.storage.zarr_store`."""
 
 
-def of_bytes(content: bytes) -> Entry:
+def entry_of_bytes(content: bytes) -> Entry:
     """Size and SHA-256."""
     return [len(content), hashlib.sha256(content).hexdigest()]
 
 
-def of_file(path: Path) -> Entry:
+def entry_of_file(path: Path) -> Entry:
     """Size and SHA-256."""
     with open_regular(path) as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
@@ -100,17 +100,17 @@ def open_regular(path: str | os.PathLike[str]) -> IO[Any]:
     raise OSError(errno.EINVAL, "it is not a regular file", os.fspath(path))
 
 
-class _Inside:
-    """Paths of names in a folder; OSError for a name that leads out of it, by itself or through a link."""
+class _SafePaths:
+    """Paths of names in a folder; OSError for a name that leads out of it, also through a link."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.real = folder, os.path.realpath(folder)
-        self._direct = {""}  # folders inside that are reached without a link
+        self._direct = {""}  # folders that are reached without a link
 
     def __call__(self, name: str) -> Path:
         parts = name.split("/")
         if any(part in ("", ".", "..") or any(sign in part for sign in "\\\0:") for part in parts):
-            raise OSError(errno.EINVAL, "it is not the name of a file inside")
+            raise OSError(errno.EINVAL, "it is not the name of a file in the folder")
         parent = "/".join(parts[:-1])
         if parent not in self._direct:
             expected = os.path.join(self.real, *parts[:-1])
@@ -120,8 +120,8 @@ class _Inside:
         return self.folder / name
 
 
-def _tried(read: Callable[[Any], Found], what: Any) -> Found | str:
-    """What is read, or why it cannot be."""
+def _read_or_reason(read: Callable[[Any], T], what: Any) -> T | str:
+    """The result of ``read``, or why it failed."""
     try:
         return read(what)
     except FileNotFoundError:
@@ -131,7 +131,7 @@ def _tried(read: Callable[[Any], Found], what: Any) -> Found | str:
 
 
 def files_in(folder: Path) -> Iterator[str]:
-    """All files in a folder and those inside it, in order; names that begin with a dot are the system's."""
+    """All files below a folder, in order, without names that begin with a dot."""
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
@@ -146,7 +146,7 @@ def _read(path: Path) -> bytes:
 
 @dataclass(frozen=True)
 class Folder:
-    """Files of a folder: on this machine's disk, or on one that it shares with others."""
+    """Objects as files of a folder, on a local or a shared disk."""
 
     path: Path
 
@@ -162,15 +162,15 @@ class Folder:
         check_writable(field, self.path, folder=True)
 
     def get(self, name: str) -> bytes:
-        return _read(_Inside(self.path)(name))
+        return _read(_SafePaths(self.path)(name))
 
     def contents(self, names: Iterable[str]) -> Iterator[tuple[str, bytes | str]]:
-        inside = _Inside(self.path)
-        return ((name, _tried(lambda n: _read(inside(n)), name)) for name in names)
+        path_of = _SafePaths(self.path)
+        return ((name, _read_or_reason(lambda n: _read(path_of(n)), name)) for name in names)
 
     def digests(self, names: Iterable[str]) -> Iterator[tuple[str, Entry | str]]:
-        inside = _Inside(self.path)
-        return ((name, _tried(lambda n: of_file(inside(n)), name)) for name in names)
+        path_of = _SafePaths(self.path)
+        return ((name, _read_or_reason(lambda n: entry_of_file(path_of(n)), name)) for name in names)
 
     def sizes(self) -> dict[str, int]:
         return {name: os.lstat(self.path / name).st_size for name in files_in(self.path)}
@@ -223,18 +223,18 @@ class Folder:
 
     def tidy(self) -> None:
         shutil.rmtree(self.path / _WRITING, ignore_errors=True)
-        sweep_up(self.path.parent)  # one killed as it began
+        remove_leftovers(self.path.parent)  # one killed as it began
 
     def zarr(self, *, write: bool = False) -> Any:
         from zarr.storage import LocalStore
 
-        from scansnap.storage.zarr_store import Checked
+        from scansnap.storage.zarr_store import CheckedStore
 
-        return Checked(LocalStore(self.path, read_only=not write), self)
+        return CheckedStore(LocalStore(self.path, read_only=not write), self)
 
 
 def place_of(where: str | os.PathLike[str], field: str = "the path", endpoint: str | None = None) -> Objects:
-    """A folder, or what is under ``s3://bucket/prefix`` (in a Path its two slashes are one)."""
+    """A folder, or an address ``s3://bucket/prefix`` (a Path has one of its two slashes)."""
     address = os.fspath(where)
     scheme, colon, rest = address.partition(":/")
     if scheme == "s3" and colon:

@@ -1,8 +1,8 @@
-"""Scratch folders: where a thing is written before it takes its place, and what killed writers left of them.
+"""Scratch folders, in which files are written before they are renamed.
 
-A scratch folder ``.scansnap-….tmp`` is locked by its writer, and the lock ends with the process however that ends: one
-that nobody holds is what a killed writer left. The next writer in that folder sweeps it up (and puts back what was on
-its way out, should it have died between two renames).
+A scratch folder ``.scansnap-….tmp`` is locked by its writer, and the lock ends with the process. A folder without a
+lock is left over from a killed writer: the next writer in the same place removes it, and restores what the killed
+writer had moved away between two renames.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ try:
 except ImportError:  # Windows: no locks, so nothing is known to be left over, and nothing is swept
     fcntl = None  # type: ignore[assignment]
 
-MARK = ".scansnap-"
+PREFIX = ".scansnap-"
 OLD = "old"  # in a scratch folder: what the new thing replaces
-_swept: set[Path] = set()  # folders this process has looked through
+_cleaned_folders: set[Path] = set()  # folders this process has looked through
 
 
 @contextmanager
-def own_folder(parent: Path) -> Iterator[Path]:
-    """A folder of our own in ``parent``, locked while it lives."""
+def scratch_folder(parent: Path) -> Iterator[Path]:
+    """A new folder in ``parent``, locked and deleted at the end."""
     while True:
-        folder = Path(tempfile.mkdtemp(prefix=MARK, suffix=".tmp", dir=parent))
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, suffix=".tmp", dir=parent))
         try:
-            with held(folder):
-                if folder.exists():  # not swept up by another process before it was locked
+            with locked(folder):
+                if folder.exists():  # no other process removed it before it was locked
                     yield folder
                     return
         finally:
@@ -39,20 +39,20 @@ def own_folder(parent: Path) -> Iterator[Path]:
                 remove(folder)
 
 
-def sweep_up(folder: Path) -> None:
-    """Remove what killed writers left in a folder; once a process, since one looks at every name in it."""
+def remove_leftovers(folder: Path) -> None:
+    """Remove leftovers of killed writers from a folder, once per process."""
     folder = folder.resolve()
-    if fcntl is None or folder in _swept:
+    if fcntl is None or folder in _cleaned_folders:
         return
-    _swept.add(folder)
-    for left in folder.glob(f"{MARK}*.tmp"):
-        with suppress(OSError), held(left, wait=False):  # in use, or gone meanwhile: not ours to remove
+    _cleaned_folders.add(folder)
+    for left in folder.glob(f"{PREFIX}*.tmp"):
+        with suppress(OSError), locked(left, wait=False):  # in use, or already removed
             for old in (left / OLD).glob("*"):
                 if not os.path.lexists(folder / old.name):
                     old.rename(folder / old.name)
             remove(left)
-    for lock in folder.glob(f"{MARK}*.lock"):
-        with suppress(OSError), held(lock, wait=False):
+    for lock in folder.glob(f"{PREFIX}*.lock"):
+        with suppress(OSError), locked(lock, wait=False):
             remove(lock)
 
 
@@ -65,8 +65,8 @@ def remove(path: Path) -> None:
 
 
 @contextmanager
-def held(path: Path, wait: bool = True) -> Iterator[None]:
-    """A file or folder locked for this process; with ``wait=False`` OSError where another has it."""
+def locked(path: Path, wait: bool = True) -> Iterator[None]:
+    """Lock a file or folder for this process; with ``wait=False`` OSError if another process has the lock."""
     if fcntl is None:
         yield
         return

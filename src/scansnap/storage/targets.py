@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from scansnap.checks import InputError
-from scansnap.storage.scratch import MARK, fcntl, own_folder
+from scansnap.storage.scratch import PREFIX, fcntl, scratch_folder
 from scansnap.storage.writing import WriteError
 
 _locks: set[int] = set()  # open files that hold the locks
@@ -49,7 +49,7 @@ def check_writable(field: str, target: Path, *, folder: bool = False, inside: bo
         for name in (whole, *(place / name for name in missing)):
             with suppress(FileNotFoundError):
                 os.lstat(name)  # refuses a name that is too long
-        with own_folder(place) as scratch:  # by trying: rights alone do not tell for root, nor that there is room
+        with scratch_folder(place) as scratch:  # by trying: rights alone do not tell for root, nor that there is room
             (scratch / "block").write_bytes(bytes(4096))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -76,7 +76,7 @@ def write_lock(field: str, target: Path) -> Iterator[None]:
             _delete_empty(created)
         return
     # a name of fixed length: the target's may be as long as the disk allows
-    lock = place.parent / f"{MARK}{hashlib.sha256(place.name.encode()).hexdigest()[:16]}.lock"
+    lock = place.parent / f"{PREFIX}{hashlib.sha256(place.name.encode()).hexdigest()[:16]}.lock"
     handle = _lock(field, target, lock)
     _locks.add(handle)
     try:

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from scansnap.checks import InputError
-from scansnap.storage.checksums import NAME, ChecksumTable, Damaged, of_files, problem_of, read_table
+from scansnap.storage.checksums import NAME, ChecksumTable, Damaged, entries_of, problem_of, read_table
 from scansnap.storage.objects import files_in
-from scansnap.storage.scratch import own_folder
+from scansnap.storage.scratch import scratch_folder
 from scansnap.storage.writing import put
 
 
@@ -34,13 +34,13 @@ def refuse_untracked(field: str, folder: Path, names: Iterable[str], remedy: str
 def replacing_tracked(field: str, folder: Path) -> Iterator[Path]:
     """Yield a scratch folder; at the end its files replace those of the same names in ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
-    with own_folder(folder) as scratch:
+    with scratch_folder(folder) as scratch:
         yield scratch
         try:
             old = _table(field, folder).files
         except Damaged:  # it is replaced; refuse_untracked has refused it where that matters
             old = {}
-        new = of_files(scratch, files_in(scratch))
+        new = entries_of(scratch, files_in(scratch))
         before = {name: entry for name, entry in old.items() if name in new and entry != new[name]}
         # both entries count as tracked if the process is killed in the next lines
         put(folder / NAME, ChecksumTable({**old, **new}, before).to_json())

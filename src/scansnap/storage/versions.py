@@ -1,4 +1,4 @@
-"""Which software decides the numbers, and that unfinished work is continued with what began it."""
+"""Versions of the packages that determine the numbers; unfinished work is continued with the same versions only."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ def decisive_versions() -> dict[str, str]:
 
 
 def refuse_other_versions(field: str, place: object, recorded: Mapping[str, Any] | None) -> None:
-    """Refuse to continue work that other versions began. Finished results are read whatever made them.
-
-    ``recorded`` are the versions that the work names; earlier versions of scansnap named none.
-    """
+    """Refuse to continue work of other versions. Finished results can be read with any version."""
     here, there = decisive_versions(), recorded or {}
     differing = [name for name in DECISIVE if there.get(name) != here[name]]
     if differing:

@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all: written under their name in a scratch folder, then renamed."""
+"""Atomic writes of files and folders: they are written to a scratch folder and then renamed."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from scansnap.storage.scratch import OLD, own_folder, sweep_up
+from scansnap.storage.scratch import OLD, remove_leftovers, scratch_folder
 
 
 class WriteError(OSError):
-    """The disk does not take what is to be written; says so in one sentence."""
+    """A file cannot be written, for example on a full disk."""
 
     def __init__(self, path: Path, error: OSError) -> None:
         super().__init__(error.errno, error.strerror or str(error), str(path))
@@ -30,8 +30,8 @@ def replacing(target: Path) -> Iterator[Path]:
         if is_stream(target):
             raise OSError(errno.EINVAL, "it is a device or a pipe, not a file")
         target.parent.mkdir(parents=True, exist_ok=True)
-        sweep_up(target.parent)
-        with own_folder(target.parent) as folder:
+        remove_leftovers(target.parent)
+        with scratch_folder(target.parent) as folder:
             scratch = folder / target.name
             yield scratch
             _exchange(scratch, target)
@@ -42,7 +42,7 @@ def replacing(target: Path) -> Iterator[Path]:
 
 
 def put(target: Path, content: str | bytes | memoryview) -> None:
-    """A file with this content, whole or not at all; a device or pipe is written to as it is."""
+    """Write a file atomically; a device or pipe is written to directly."""
     encoded = content.encode() if isinstance(content, str) else content
     if is_stream(target):
         try:
@@ -63,14 +63,14 @@ def is_stream(target: Path) -> bool:
 
 
 def discard(path: Path) -> None:
-    """Delete a folder in one step: a process killed amid it leaves all of it, or nothing that keeps its name."""
+    """Delete a folder atomically: it is renamed first."""
     if path.exists():
-        with own_folder(path.parent) as folder:
+        with scratch_folder(path.parent) as folder:
             path.rename(folder / path.name)
 
 
 def sync(path: Path) -> None:
-    """All that was written to the file system of ``path`` to its disk: one call, however many files."""
+    """Flush the file system of ``path`` to its disk."""
     if os.name == "nt":  # a folder cannot be opened there, nor a whole file system be written out
         return
     handle = os.open(path, os.O_RDONLY)
@@ -86,7 +86,7 @@ def sync(path: Path) -> None:
 
 
 def _exchange(scratch: Path, target: Path) -> None:
-    """Rename; a folder in the way changes places with the new thing, in one step where the system can."""
+    """Rename; an existing folder is exchanged, atomically where the system can."""
     if not target.is_dir() and not (target.exists() and scratch.is_dir()):
         os.replace(scratch, target)
     elif not _swap(scratch, target):
@@ -101,7 +101,7 @@ def _exchange(scratch: Path, target: Path) -> None:
 
 
 def _swap(first: Path, second: Path) -> bool:
-    """Both names at once (Linux: renameat2 with RENAME_EXCHANGE); False where that is not to be had."""
+    """Exchange two names (Linux: renameat2 with RENAME_EXCHANGE); False if the system cannot."""
     here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
     call = getattr(ctypes.CDLL(None), "renameat2", None) if os.name == "posix" else None
     return call is not None and call(here, os.fsencode(first), here, os.fsencode(second), exchange) == 0

@@ -1,7 +1,7 @@
-"""The one place where Zarr is opened: format 3, with the codecs and types that scansnap writes, and nothing else.
+"""Open Zarr stores: only format 3, with the codecs and types that scansnap writes.
 
-Format 2 has a filter that unpickles, and so may other codecs of other packages. A store is therefore wrapped, so that
-every piece of metadata is checked when Zarr reads it, consolidated or not, and metadata of format 2 is not found.
+Format 2 has a filter that unpickles, and codecs of other packages may do so, too. A wrapper of the store therefore
+checks all metadata that Zarr reads, consolidated or not, and hides metadata of format 2.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _ARRAY = {"zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chunk
 _GROUP = {"zarr_format", "node_type", "attributes", "consolidated_metadata"}
 
 
-class Checked(WrapperStore[Any]):
+class CheckedStore(WrapperStore[Any]):
     """A store in which Zarr sees only metadata that `check_metadata` allows.
 
-    With a ``place``, what Zarr writes is put there by the place's own means: each chunk is there whole or not at all.
+    With a ``place``, Zarr's writes go through `Objects.put`, so that each chunk is written atomically.
     """
 
     def __init__(self, store: Any, place: Objects | None = None) -> None:
@@ -53,13 +53,13 @@ class Checked(WrapperStore[Any]):
         await asyncio.to_thread(self.place.put, {key: value.to_bytes()})
 
 
-def local(folder: Path) -> Checked:
-    """A folder, to read from."""
-    return Checked(LocalStore(folder, read_only=True))
+def local(folder: Path) -> CheckedStore:
+    """A folder as a read-only store."""
+    return CheckedStore(LocalStore(folder, read_only=True))
 
 
-def open_group(store: Checked, mode: Any = "r") -> Any:
-    """The root of a store, by the metadata of each array itself."""
+def open_group(store: CheckedStore, mode: Any = "r") -> Any:
+    """The root of a store, without consolidated metadata."""
     return zarr.open_group(store, mode=mode, zarr_format=3, use_consolidated=False)
 
 
@@ -68,8 +68,8 @@ def writing_all_chunks() -> Any:
     return zarr.config.set({"array.write_empty_chunks": True})
 
 
-def open_dataset(store: Checked) -> xr.Dataset:
-    """The root of a store as a Dataset, whose arrays are read when they are used."""
+def open_dataset(store: CheckedStore) -> xr.Dataset:
+    """The root of a store as a lazy Dataset."""
     return xr.open_dataset(store, engine="zarr", consolidated=True, zarr_format=3)  # type: ignore[arg-type]
 
 

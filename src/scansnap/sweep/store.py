@@ -32,7 +32,7 @@ from scansnap.checks import InputError
 from scansnap.storage import checksums
 from scansnap.storage.checksums import NAME, Damaged
 from scansnap.storage.chunks import COMPLETE, group_chunks, marked_groups, problems
-from scansnap.storage.objects import Entry, Folder, Objects, of_bytes
+from scansnap.storage.objects import Entry, Folder, Objects, entry_of_bytes
 from scansnap.storage.versions import refuse_other_versions
 from scansnap.sweep.config import Sweep
 from scansnap.sweep.plan import RunGroup, SweepPlan
@@ -153,7 +153,7 @@ class RegionWriter:
     def of(cls, place: Objects, template: StoreTemplate) -> RegionWriter:
         by_class = {v.name: v.dims.index("seq_class") for v in template.schemas[0].variables if "seq_class" in v.dims}
         means = {v.name: by_class.get(v.name) for v in template.filled(None)}
-        return cls(place, of_bytes(place.get(NAME)), template.plan, means)
+        return cls(place, entry_of_bytes(place.get(NAME)), template.plan, means)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_arrays": {}}  # Zarr's are of one process
@@ -200,7 +200,7 @@ class RegionWriter:
     def _refuse_another(self) -> None:
         """Refuse to write where the store is missing, or another one is in its place."""
         try:
-            table = of_bytes(self.place.get(NAME))
+            table = entry_of_bytes(self.place.get(NAME))
         except FileNotFoundError:
             raise OSError(2, "there is no store here; all machines must see it, by a shared folder or s3://") from None
         if table != self.table:

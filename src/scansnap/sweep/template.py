@@ -20,7 +20,7 @@ from scansnap.results.variables import COORDINATES
 from scansnap.runs import run_fields
 from scansnap.storage.checksums import NAME, ChecksumTable
 from scansnap.storage.chunks import MARKER
-from scansnap.storage.objects import of_bytes
+from scansnap.storage.objects import entry_of_bytes
 from scansnap.sweep.config import Sweep
 from scansnap.sweep.plan import SweepPlan
 from scansnap.sweep.schema import Schema, StoredVariable, summary
@@ -96,7 +96,7 @@ class StoreTemplate:
             contents[f"{prefix}zarr.json"] = _consolidated(plain, prefix)
             inside = tuple(map(set_name, range(len(self.schemas)))) if s is None else ()
             others = tuple(f"{folder}/" for folder in inside)
-            files = {name.removeprefix(prefix): of_bytes(content) for name, content in contents.items()
+            files = {name.removeprefix(prefix): entry_of_bytes(content) for name, content in contents.items()
                      if name.startswith(prefix) and not name.startswith(others)}  # fmt: skip
             table = ChecksumTable(files, filled=tuple(v.name for v in self.filled(s)), inside=inside)
             contents[f"{prefix}{NAME}"] = table.to_json().encode()

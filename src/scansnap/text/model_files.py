@@ -5,15 +5,13 @@ and the vocabulary. The tensors are those of the model (``model.…``), the reco
 JSON as bytes, so that a model and its words stay together. Nothing is pickled.
 
 The header carries the SHA-256 of every tensor (with its type and shape) and its own. Reading the header checks the
-header; reading a model checks all of it (about 1 GB/s) before the first tensor is used. Types, shapes and offsets are
-compared with the size of the file before anything is allocated.
+header; reading a model checks all of it (about 1 GB/s) before the first tensor is used. safetensors itself compares
+types, shapes and offsets with the size of the file.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -35,13 +33,10 @@ from scansnap.text.transformer.model import Transformer
 from scansnap.text.yz.model import YZTransformer
 
 SUFFIX = ".safetensors"
-FORMAT = 3  # 2 is read as well
+FORMAT = 3
 KEY = "scansnap"
 WORDS = "vocabulary"  # the tensor with the words
 MAX_LAYERS = 10_000  # of a model that is read
-MAX_HEADER = 100_000_000  # bytes, as in the safetensors library
-SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2, "I32": 4, "U32": 4, "F32": 4, "I64": 8,
-         "U64": 8, "F64": 8}  # fmt: skip
 KINDS: dict[str, type[Transformer] | type[YZTransformer]] = {"transformer": Transformer, "yz": YZTransformer}
 
 
@@ -131,8 +126,6 @@ def build_untrained(path: Path, device: str | torch.device = "cpu") -> LanguageM
     """
     with _opened(path) as checkpoint:
         shapes = {name: tuple(checkpoint.file.get_slice(name).get_shape()) for name in checkpoint.sums}
-        if checkpoint.format == 2:  # its velocities have another name
-            shapes |= {name.replace(".momentum", ".velocity"): shape for name, shape in shapes.items()}
         description = checkpoint.header.model
     mismatch = InputError(
         "checkpoint", str(path), "a checkpoint with all tensors of the model that its header describes"
@@ -213,8 +206,6 @@ def load_checkpoint(path: Path, model: LanguageModel) -> tuple[CheckpointHeader,
             raise InputError("checkpoint", str(path), f"a checkpoint of the same model ({differences})")
         checkpoint.check(checkpoint.sums)
         tensors = {name: checkpoint.file.get_tensor(name) for name in checkpoint.sums if name != WORDS}
-        if checkpoint.format == 2:
-            tensors = _convert_moments_of_format_2(tensors, current)
         own = {f"model.{name}": tensor for name, tensor in model.tensors().items()}
         if any(name not in tensors or tensors[name].shape != tensor.shape for name, tensor in own.items()):
             raise InputError("checkpoint", str(path), "a checkpoint with all tensors of the model")
@@ -240,7 +231,6 @@ class _CheckpointFile:
     file: Any
     header: CheckpointHeader
     sums: dict[str, str]  # of the tensors
-    format: int
 
     def check(self, names: Iterable[str]) -> None:
         for name in names:
@@ -254,8 +244,7 @@ def _opened(path: Path) -> Iterator[_CheckpointFile]:
 
     foreign = InputError("checkpoint", str(path), "a complete checkpoint written by scansnap")
     try:
-        check_layout(path)
-        with safe_open(path, framework="pt") as file:
+        with open_regular(path.resolve()), safe_open(path, framework="pt") as file:  # a pipe may never end
             values = (file.metadata() or {}).get(KEY)
             if values is None:
                 raise foreign
@@ -266,7 +255,7 @@ def _opened(path: Path) -> Iterator[_CheckpointFile]:
             yield checkpoint
     except FileNotFoundError:
         raise InputError("checkpoint", str(path), "a file that exists") from None
-    except (OSError, LayoutError, SafetensorError) as error:
+    except (OSError, SafetensorError) as error:
         if _begins_like_ours(path):
             raise Damaged("checkpoint", path, "its content", f"cannot be read ({error})") from None
         raise foreign from None
@@ -280,39 +269,22 @@ def _begins_like_ours(path: Path) -> bool:
         return False
 
 
-def _parse_header(path: Path, text: str) -> tuple[CheckpointHeader, dict[str, str], int]:
-    """The header, the tensors' checksums and the format."""
+def _parse_header(path: Path, text: str) -> tuple[CheckpointHeader, dict[str, str]]:
+    """The header and the tensors' checksums."""
     try:
         values = checksums.signed(text)
     except KeyError:
         raise InputError("checkpoint", str(path), checksums.EARLIER) from None
     except (ValueError, TypeError, RecursionError):
         raise Damaged("checkpoint", path, "its header", "does not match its checksum") from None
-    version, sums = values.pop("format", None), values.pop("tensors", {})
-    if version not in (2, FORMAT):
+    sums = values.pop("tensors", {})
+    if values.pop("format", None) != FORMAT:
         raise InputError("checkpoint", str(path), f"a checkpoint of the format {FORMAT}")
-    model = values.get("model")
-    if version == 2 and isinstance(model, dict):  # it always had a momentum, and no weight decay
-        momentum = model.get("momentum") if model.get("optimizer") == "momentum" else None
-        model |= {"momentum": momentum, "weight_decay": 0.0}
-    if isinstance(model, dict) and "listening" in model:  # the name before 0.3
-        model["uniform_attention"] = model.pop("listening")
     header = CheckpointHeader(**values) if values.keys() == CheckpointHeader.__dataclass_fields__.keys() else None
     are_texts = isinstance(sums, dict) and all(isinstance(value, str) for value in sums.values())
     if header is None or not header.is_valid() or not are_texts:
         raise InputError("checkpoint", str(path), "a checkpoint whose header scansnap wrote")
-    return header, sums, version
-
-
-def _convert_moments_of_format_2(tensors: dict[str, Tensor], description: dict[str, Any]) -> dict[str, Tensor]:
-    """A transformer's moments were those of the gradient; now they are of its negative, as everywhere."""
-    if description["kind"] != "transformer":
-        return tensors
-    negated = {name for name in tensors if name.startswith("model.") and name.endswith((".momentum", ".mean"))}
-    return {
-        name.replace(".momentum", ".velocity") if name in negated else name: -tensor if name in negated else tensor
-        for name, tensor in tensors.items()
-    }
+    return header, sums
 
 
 def _digest(tensor: Tensor) -> str:
@@ -320,50 +292,3 @@ def _digest(tensor: Tensor) -> str:
     digest = hashlib.sha256(f"{tensor.dtype} {tuple(tensor.shape)} ".encode())
     digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-class LayoutError(ValueError):
-    """The header of a safetensors file does not describe the file."""
-
-
-def check_layout(path: Path) -> None:
-    """LayoutError unless the header describes tensors that lie one after the other and fill the file; OSError."""
-    with open_regular(path.resolve()) as file:
-        size = file.seek(0, 2)
-        file.seek(0)
-        length = int.from_bytes(file.read(8), "little")
-        if size < 8 or length > min(size - 8, MAX_HEADER):
-            raise LayoutError("its header is longer than the file")
-        content = file.read(length)
-    try:
-        header = json.loads(content, object_pairs_hook=_without_duplicates)
-        header.pop("__metadata__", None)
-        tensors = sorted((*_byte_range(entry), name) for name, entry in header.items())
-    except LayoutError:
-        raise
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise LayoutError("its header is not that of a safetensors file") from None
-    end = 0
-    for first, last, name in tensors:
-        if first != end:
-            raise LayoutError(f"the tensor {name[:80]} overlaps with another, or leaves a gap")
-        end = last
-    if 8 + length + end != size:
-        raise LayoutError("its tensors do not fill the file")
-
-
-def _byte_range(entry: dict[str, Any]) -> tuple[int, int]:
-    """First and last byte of a tensor."""
-    (first, last), shape = entry["data_offsets"], entry["shape"]
-    if any(type(n) is not int or not 0 <= n < 2**63 for n in (first, last, *shape)):
-        raise LayoutError("a shape or an offset is not a natural number")
-    if len(shape) > 64 or last - first != math.prod(shape) * SIZES[entry["dtype"]]:
-        raise LayoutError("the size of a tensor contradicts its type and shape")
-    return first, last
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    table = dict(pairs)
-    if len(table) != len(pairs):
-        raise LayoutError("a name in its header occurs twice")
-    return table

@@ -26,15 +26,15 @@ class TextSettings:
     _: KW_ONLY
     layers: int = setting(1, "Layers, each with its own tables or matrices.", least=1)
     optimizer: str = setting(
-        "sgd", "The update rule; momentum is sgd with one. YZ tables are lazy: only touched rows are updated.",
+        "sgd", "The optimizer; momentum is sgd with momentum 0.9. YZ tables update only touched rows.",
         choices=lambda: optimizer_names(entrywise=True))  # fmt: skip
     momentum: float | None = setting(
-        None, "Momentum of the rule; none is 0.9, but 0 for sgd. Only for rules that have one.", least=0, below=1
+        None, "Momentum; none: 0 for sgd, else 0.9. Only for optimizers with momentum.", least=0, below=1
     )
-    weight_decay: float = setting(0.0, "Pulls all weights towards 0 in every step.", least=0)
-    beta1: float = setting(0.9, "Adam: how much of the mean of directions stays in a step.", least=0, below=1)
-    beta2: float = setting(0.999, "Adam: how much of the mean of their squares stays in a step.", least=0, below=1)
-    eps: float = setting(1e-8, "Adam: added to the root of the mean square.", above=0)
+    weight_decay: float = setting(0.0, "Weight decay of all weights.", least=0)
+    beta1: float = setting(0.9, "Adam's β₁, the decay rate of the first moment.", least=0, below=1)
+    beta2: float = setting(0.999, "Adam's β₂, the decay rate of the second moment.", least=0, below=1)
+    eps: float = setting(1e-8, "Adam's ε, added to the denominator.", above=0)
     seed: int = setting(0, "Seed of the initial values, the dropout and the order of windows.")
     dtype: str = setting("float32", "Data type of the weights.", choices=("float32", "float64"))
 
@@ -91,14 +91,14 @@ class TrainingSettings:
     35
     """
 
-    steps: int | None = setting(None, "Updates; none: those of the epochs.")
+    steps: int | None = setting(None, "Number of updates; none: as many as the epochs have.")
     epochs: int | None = setting(None, "Passes over the text, instead of steps.")
-    batch: int = setting(20, "Windows in a batch, over all processes.", least=1)
-    accumulate: int = setting(1, "Transformer: batches whose gradients are summed for one update.", least=1)
-    length: int = setting(35, "Tokens in a window.", unit="tokens", least=1)
-    shuffle: int | None = setting(None, "Seed that shuffles the windows, differently in each epoch; none: in order.")
-    schedule: str = setting("constant", "How the rates change from the first to the last step.", accepts=FORM)
-    validate_every: int | None = setting(None, "Steps between two validations; none: once an epoch.", least=1)
+    batch: int = setting(20, "Windows per batch, over all processes.", least=1)
+    accumulate: int = setting(1, "Transformer: batches per update, whose gradients are summed.", least=1)
+    length: int = setting(35, "Tokens per window.", unit="tokens", least=1)
+    shuffle: int | None = setting(None, "Seed of the order of windows, shuffled in each epoch; none: in text order.")
+    schedule: str = setting("constant", "Schedule of the learning rates.", accepts=FORM)
+    validate_every: int | None = setting(None, "Steps between two validations; none: once per epoch.", least=1)
     checkpoint_seconds: float = setting(300.0, "Time between two checkpoints.", unit="seconds", least=0)
     snapshots: Sequence[int] | None = None
     checkpoint: Path | str | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from scansnap.checks.extras import lacking
+from scansnap.checks.extras import missing_package
 from scansnap.storage import WriteError, check_writable
 
 
@@ -44,5 +44,5 @@ def _summary_writer(folder: Path) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise lacking("tensorboard", str(folder), "left out", "tensorboard") from None
+        raise missing_package("tensorboard", str(folder), "left out", "tensorboard") from None
     return SummaryWriter

@@ -43,19 +43,19 @@ def batch(device):
 
 def forward_masks(model, steps):
     """(steps, N, D): what the training steps multiplied the embeddings with."""
-    tensors, found = model.tensors(), []
+    tensors, result = model.tensors(), []
     for _ in range(steps):
         nothing(model)
         tensors["embedding"].fill_(1)
         model.train_step(*batch(model.device))
         moved = tensors["decoder"][N : 2 * N] - tensors["decoder"][-1]  # (N, D) = η r √d/N
-        found.append(moved.double().cpu() * N / (ETA * math.sqrt(D)))
-    return torch.stack(found)
+        result.append(moved.double().cpu() * N / (ETA * math.sqrt(D)))
+    return torch.stack(result)
 
 
 def backward_masks(model, steps):
     """(steps, N, D): what they multiplied the gradient of the embeddings with."""
-    tensors, found = model.tensors(), []
+    tensors, result = model.tensors(), []
     votes = torch.zeros(M, 1, device=model.device)
     votes[N : 2 * N] = 1  # D_nj = 1 for targets n, else 0, so that Dᵀ(1/M − e_n) = N/M − 1
     for _ in range(steps):
@@ -64,8 +64,8 @@ def backward_masks(model, steps):
         model.train_step(*batch(model.device))
         dh = (N / M - 1) / N
         moved = tensors["embedding"][:N]  # (N, D) = −η √d r dh
-        found.append((moved / (-ETA * math.sqrt(D) * dh)).double().cpu())
-    return torch.stack(found)
+        result.append((moved / (-ETA * math.sqrt(D) * dh)).double().cpu())
+    return torch.stack(result)
 
 
 def check_dropout(device, precision):
@@ -74,12 +74,14 @@ def check_dropout(device, precision):
     tolerance = 1e-3 if precision == "float32" else 2e-2
     masks = forward_masks(open_model(device, precision=precision), steps)
     dropped = masks.abs() < tolerance
-    kept = torch.full_like(masks, 1 / (1 - P))
-    torch.testing.assert_close(masks, torch.where(dropped, 0.0, kept), rtol=0, atol=tolerance)
+    scale = torch.full_like(masks, 1 / (1 - P))
+    torch.testing.assert_close(masks, torch.where(dropped, 0.0, scale), rtol=0, atol=tolerance)
 
-    for one in dropped:  # in each step: a share P, within 5 standard deviations; so the mean of the mask is 1
-        error = 5 * math.sqrt(P * (1 - P) / one.numel())
-        assert abs(float(one.double().mean()) - P) < error
+    for (
+        dropped_in_step
+    ) in dropped:  # in each step: a share P, within 5 standard deviations; so the mean of the mask is 1
+        error = 5 * math.sqrt(P * (1 - P) / dropped_in_step.numel())
+        assert abs(float(dropped_in_step.double().mean()) - P) < error
     assert abs(float(masks.mean()) - 1) < 5 * math.sqrt(P / (1 - P) / masks.numel()) + tolerance
     for i in range(steps):  # drawn anew for each step: two agree no more than chance
         for j in range(i):

@@ -15,8 +15,8 @@ M, D = 30, 12
 
 
 def small(**options):
-    given = {"width": D, "feed_forward": 16, "dropout": 0.0, "dtype": "float64", "eta": 0.5}
-    return TransformerSettings(M, **(given | options))
+    defaults = {"width": D, "feed_forward": 16, "dropout": 0.0, "dtype": "float64", "eta": 0.5}
+    return TransformerSettings(M, **(defaults | options))
 
 
 def batch(b=3, t=9, seed=0, m=M):
@@ -41,30 +41,30 @@ def batch(b=3, t=9, seed=0, m=M):
     ids=str,
 )
 def test_trains_as_the_same_model_of_torchs_own_layers(options):
-    ours = Transformer(small(**options))
-    theirs = Reference(ours)
-    step = optimizer(theirs, ours)
+    model = Transformer(small(**options))
+    reference = Reference(model)
+    step = optimizer(reference, model)
     for k in range(6):
         inputs, targets = batch(seed=k)
-        torch.testing.assert_close(ours.logits(inputs), theirs(inputs).detach(), rtol=1e-9, atol=1e-10)
+        torch.testing.assert_close(model.logits(inputs), reference(inputs).detach(), rtol=1e-9, atol=1e-10)
         step.zero_grad()
-        loss = torch.nn.functional.cross_entropy(theirs(inputs).flatten(0, 1), targets.flatten())
+        loss = torch.nn.functional.cross_entropy(reference(inputs).flatten(0, 1), targets.flatten())
         loss.backward()
-        if ours.settings.clip is not None:
-            torch.nn.utils.clip_grad_norm_(theirs.parameters(), ours.settings.clip)
+        if model.settings.clip is not None:
+            torch.nn.utils.clip_grad_norm_(reference.parameters(), model.settings.clip)
         step.step()
-        torch.testing.assert_close(ours.train_step(inputs, targets), loss.detach(), rtol=1e-10, atol=1e-10)
-    state = theirs.state_dict()
-    torch.testing.assert_close(ours.weights["embedding"], state["embedding.weight"], rtol=1e-8, atol=1e-10)
-    torch.testing.assert_close(ours.tensors()["decoder_bias"], state["decoder.bias"], rtol=1e-8, atol=1e-10)
+        torch.testing.assert_close(model.train_step(inputs, targets), loss.detach(), rtol=1e-10, atol=1e-10)
+    state = reference.state_dict()
+    torch.testing.assert_close(model.weights["embedding"], state["embedding.weight"], rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(model.tensors()["decoder_bias"], state["decoder.bias"], rtol=1e-8, atol=1e-10)
 
 
 def test_a_rule_of_a_user_moves_weights(halves):
     """Half of the first direction is a step of SGD at half the rate; then comes half of it and half of the second."""
     start = Transformer(small(clip=None)).tensors()["decoder"]
     model, plain = Transformer(small(optimizer=halves, clip=None)), Transformer(small(eta=0.25, clip=None))
-    for one in (model, plain):
-        one.train_step(*batch())
+    for trained in (model, plain):
+        trained.train_step(*batch())
     for name, tensor in plain.tensors().items():
         torch.testing.assert_close(model.tensors()[name], tensor)
     first = (plain.tensors()["decoder"] - start) / 0.25
@@ -154,16 +154,16 @@ def test_dropping_keys_changes_the_logits_as_it_should():
     inputs, _ = batch(b=1, t=6)
     b = model.attention(inputs)[0][0, 0]  # (T, T)
     y = model.to_yz().y[0]
-    kept = torch.zeros_like(b)
+    sparse = torch.zeros_like(b)
     for t in range(6):
         chosen, mass = [], 0.0
         for s in b[t].argsort(descending=True).tolist():
             if mass < 0.7:
                 chosen.append(s)
                 mass += float(b[t, s])
-        kept[t, chosen] = b[t, chosen] / b[t, chosen].sum()
-    assert (kept > 0).sum() < (b > 0).sum()
-    torch.testing.assert_close(model.logits(inputs, attention_mass=0.7)[0], kept @ y[inputs[0]])
+        sparse[t, chosen] = b[t, chosen] / b[t, chosen].sum()
+    assert (sparse > 0).sum() < (b > 0).sum()
+    torch.testing.assert_close(model.logits(inputs, attention_mass=0.7)[0], sparse @ y[inputs[0]])
 
 
 @pytest.mark.parametrize(

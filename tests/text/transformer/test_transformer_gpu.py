@@ -59,9 +59,9 @@ def test_recorded_steps_are_the_steps(options):
 )
 def test_cuda_follows_the_cpu(options):
     """Without dropout, which is drawn by another generator there."""
-    given = settings(dropout=0.0, dtype="float64", **options)
-    on_cpu = losses(Transformer(given), batches(5, device="cpu"))
-    on_gpu = losses(Transformer(given, "cuda"), batches(5))
+    arguments = settings(dropout=0.0, dtype="float64", **options)
+    on_cpu = losses(Transformer(arguments), batches(5, device="cpu"))
+    on_gpu = losses(Transformer(arguments, "cuda"), batches(5))
     np.testing.assert_allclose(on_gpu, on_cpu, rtol=1e-9)
 
 
@@ -85,11 +85,11 @@ def test_the_decoders_loss_and_gradients(dtype, m):
     w[0], h[5], targets[5] = 0.0, 8 * w[1], 0
     wide = decoder_weight(w.float(), bias.float())
     exact = DecoderLoss()(h.double(), wide.double(), targets)
-    found = DecoderLoss()(h.cuda(), wide.cuda(), targets.cuda())
+    result = DecoderLoss()(h.cuda(), wide.cuda(), targets.cuda())
     tolerance = 1e-4 if dtype == torch.float32 else 2e-2
     assert float(h[5].double() @ w[1].double()) > 110  # e^−110 is no float32
-    torch.testing.assert_close(found.loss.cpu().double(), exact.loss, rtol=tolerance, atol=0)
-    for mine, right in ((found.h, exact.h), (found.weight, exact.weight)):
+    torch.testing.assert_close(result.loss.cpu().double(), exact.loss, rtol=tolerance, atol=0)
+    for mine, right in ((result.h, exact.h), (result.weight, exact.weight)):
         scale = float(right.abs().max())
         torch.testing.assert_close(mine.cpu().double(), right, rtol=0, atol=tolerance * scale)
 
@@ -103,9 +103,9 @@ def test_dropout_on_cuda_drops_the_right_share(precision):
 def test_resumes_exactly_on_cuda(tmp_path):
     pytest.importorskip("safetensors")
     stream = np.random.default_rng(0).integers(0, M, 3000)
-    given = settings(precision="bf16")
-    whole = train(Transformer(given, "cuda"), stream, steps=40, batch=6, length=20)
+    options = settings(precision="bf16")
+    whole = train(Transformer(options, "cuda"), stream, steps=40, batch=6, length=20)
     file = tmp_path / "run.safetensors"
-    train(Transformer(given, "cuda"), stream, steps=17, batch=6, length=20, checkpoint=file)
-    rest = train(Transformer(given, "cuda"), stream, steps=40, batch=6, length=20, checkpoint=file, resume=True)
+    train(Transformer(options, "cuda"), stream, steps=17, batch=6, length=20, checkpoint=file)
+    rest = train(Transformer(options, "cuda"), stream, steps=40, batch=6, length=20, checkpoint=file, resume=True)
     assert np.array_equal(rest.losses, whole.losses)

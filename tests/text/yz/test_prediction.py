@@ -50,19 +50,17 @@ def dense_loop(s: YZSettings, steps: int) -> tuple[torch.Tensor, torch.Tensor, l
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"residual": "normed"}, {"query_in_keys": True}, {"norm": "none", "residual": "plain"}],
-    ids=str,
+    "options", [{}, {"residual": "normed"}, {"query_in_keys": True}, {"norm": "none", "residual": "plain"}], ids=str
 )
 def test_a_prediction_is_the_sum_of_gradients_at_uniform_attention(options):
-    given = settings(**options)
-    y, z, losses = dense_loop(given, 20)
-    found = predict(given, stream(), steps=20, queries=list(range(M)), **PLAN)
+    arguments = settings(**options)
+    y, z, losses = dense_loop(arguments, 20)
+    prediction = predict(arguments, stream(), steps=20, queries=list(range(M)), **PLAN)
     assert z.abs().max() > 0.1
-    torch.testing.assert_close(found.model.y[0].matrix(), y, rtol=1e-9, atol=1e-11)
-    torch.testing.assert_close(found.model.z[0].matrix(), z, rtol=1e-9, atol=1e-11)
-    assert found.training.losses.tolist() == pytest.approx(losses, rel=1e-12)
-    np.testing.assert_allclose(found.z[20], z.numpy(), rtol=1e-6, atol=1e-7)  # kept in float32
+    torch.testing.assert_close(prediction.model.y[0].matrix(), y, rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(prediction.model.z[0].matrix(), z, rtol=1e-9, atol=1e-11)
+    assert prediction.training.losses.tolist() == pytest.approx(losses, rel=1e-12)
+    np.testing.assert_allclose(prediction.z[20], z.numpy(), rtol=1e-6, atol=1e-7)  # kept in float32
 
 
 def test_training_with_attention_is_another_run():
@@ -101,21 +99,21 @@ def test_the_words_are_those_that_stand_before_a_query():
             if token == query:
                 np.add.at(by_hand[row], tokens[max(0, place - 4) : place], 1)
     assert counts.tolist() == by_hand.tolist()
-    found = predict(settings(), tokens, steps=8, queries=queries, **PLAN)
-    assert found.counts.tolist() == counts.tolist()
-    named = found.words(3, top=2, least=10)
-    seen = [key for key in range(M) if counts[0, key] >= 10]
-    assert len(seen) > 2
-    assert named.tolist() == sorted(seen, key=lambda key: -found.z[8][0, key])[:2]
+    prediction = predict(settings(), tokens, steps=8, queries=queries, **PLAN)
+    assert prediction.counts.tolist() == counts.tolist()
+    named = prediction.words(3, top=2, least=10)
+    observed = [key for key in range(M) if counts[0, key] >= 10]
+    assert len(observed) > 2
+    assert named.tolist() == sorted(observed, key=lambda key: -prediction.z[8][0, key])[:2]
 
 
 def test_a_stopped_prediction_goes_on_to_the_same_numbers(tmp_path):
     file = tmp_path / "p.safetensors"
     whole = predict(settings(), stream(), steps=15, **PLAN)
     predict(settings(), stream(), steps=6, checkpoint=file, **PLAN)
-    found = predict(settings(), stream(), steps=15, checkpoint=file, resume=True, **PLAN)
+    prediction = predict(settings(), stream(), steps=15, checkpoint=file, resume=True, **PLAN)
     for name, tensor in whole.model.tensors().items():
-        assert torch.equal(found.model.tensors()[name], tensor), name
+        assert torch.equal(prediction.model.tensors()[name], tensor), name
     with refused("checkpoint", names="uniform_attention"):  # it is no training, and none can go on as one
         train(YZTransformer(settings()), stream(), steps=20, checkpoint=file, resume=True, **PLAN)
 
@@ -125,15 +123,15 @@ def test_the_file_opens_as_a_model_that_attends_by_the_prediction(tmp_path):
 
     words = Vocabulary(("<unk>", "<eos>", *"abcdefg"), np.arange(M, 0, -1))
     file = tmp_path / "p.safetensors"
-    found = predict(settings(), stream(), steps=10, checkpoint=file, vocabulary=words, **PLAN)
+    prediction = predict(settings(), stream(), steps=10, checkpoint=file, vocabulary=words, **PLAN)
     opened = load_model(file)
     assert opened.title.startswith("Prediction of a YZ model")
     assert isinstance(opened.model, YZTransformer)
     assert opened.model.uniform_attention
-    assert torch.equal(opened.model.z[0].matrix(), found.model.z[0].matrix())
+    assert torch.equal(opened.model.z[0].matrix(), prediction.model.z[0].matrix())
     shown = opened.model.attention(torch.tensor([[0, 1, 2, 3]]))[0][0, 0, 3]
-    wanted = torch.softmax(found.model.z[0].matrix()[3, :3], 0)
-    torch.testing.assert_close(shown[:3], wanted)
+    expected = torch.softmax(prediction.model.z[0].matrix()[3, :3], 0)
+    torch.testing.assert_close(shown[:3], expected)
 
 
 @pytest.mark.parametrize(
@@ -154,8 +152,8 @@ def test_bad_questions_are_refused():
         predict(YZTransformer(settings()), stream(), steps=1, **PLAN)
     with refused("queries", 9):
         predict(settings(), stream(), steps=1, queries=[M], **PLAN)
-    found = ss.text.predict(settings(), stream(), steps=1, queries=1, **PLAN)
+    prediction = ss.text.predict(settings(), stream(), steps=1, queries=1, **PLAN)
     with refused("query", 8):
-        found.words(8)
+        prediction.words(8)
     with refused("step", 5):
-        found.words(int(found.queries[0]), 5)
+        prediction.words(int(prediction.queries[0]), 5)

@@ -54,7 +54,7 @@ def settings(**options) -> YZSettings:
 
 
 def trained(model: YZTransformer, data: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[list[float], dict]:
-    losses = [float(model.train_step(*(t.to(model.device) for t in one))) for one in data]
+    losses = [float(model.train_step(*(t.to(model.device) for t in batch_))) for batch_ in data]
     return losses, {name: tensor.cpu().double() for name, tensor in model.tensors().items()}
 
 
@@ -68,19 +68,19 @@ def test_the_kernels_give_the_numbers_of_float64(options):
     wanted_model = YZTransformer(settings(**rest, dtype="float64"))
     for name, tensor in starts.tensors().items():
         wanted_model.tensors()[name].copy_(tensor)
-    losses, wanted = trained(wanted_model, data)
+    losses, expected = trained(wanted_model, data)
     for graphs in (False, True):
         model = YZTransformer(settings(**rest), "cuda", fused=True, graphs=graphs)
-        found_losses, found = trained(model, data)
+        found_losses, result = trained(model, data)
         loose = {"bf16x3": 30, "tf32": 2000}.get(options.get("precision"), 1)
         assert found_losses == pytest.approx(losses, rel=2e-6 * loose)
-        for name, tensor in wanted.items():
-            error = (found[name] - tensor).abs().max() / tensor.abs().max()
+        for name, tensor in expected.items():
+            error = (result[name] - tensor).abs().max() / tensor.abs().max()
             assert error < loose * (2e-4 if "adam" in options.values() else 5e-6), f"{name}: off by {error:.1e}"
         untouched = torch.ones(1003, dtype=torch.bool)
-        untouched[torch.cat([one[0].flatten() for one in data])] = False
+        untouched[torch.cat([batch_[0].flatten() for batch_ in data])] = False
         start = starts.tensors()["layer0.y"].double()
-        assert torch.equal(found["layer0.y"][untouched], start[untouched])
+        assert torch.equal(result["layer0.y"][untouched], start[untouched])
 
 
 @needs_triton
@@ -89,8 +89,8 @@ def test_the_kernels_give_the_numbers_of_float64(options):
 def test_steps_by_layers_repeat_bit_by_bit(optimizer, options):
     rest = {name: value for name, value in options.items() if name != "length"}
     data = batches(1003, 8, options["length"], 5)
-    given = settings(**rest, optimizer=optimizer)
-    runs = [trained(YZTransformer(given, "cuda", graphs=graphs), data) for graphs in (True, True, False)]
+    arguments = settings(**rest, optimizer=optimizer)
+    runs = [trained(YZTransformer(arguments, "cuda", graphs=graphs), data) for graphs in (True, True, False)]
     for losses, tensors in runs[1:]:
         assert losses == runs[0][0]
         for name, tensor in tensors.items():
@@ -104,18 +104,18 @@ def test_kernels_with_uniform_attention_agree_with_float64(options):
     length = options["length"]
     rest = {name: value for name, value in options.items() if name != "length"} | {"init": "zero"}
     data = batches(1003, 6, length, 6)
-    losses, wanted = trained(YZTransformer(settings(**rest, dtype="float64"), uniform_attention=True), data)
+    losses, expected = trained(YZTransformer(settings(**rest, dtype="float64"), uniform_attention=True), data)
     _, attending = trained(YZTransformer(settings(**rest, dtype="float64")), data)
     loose = {"bf16x3": 30, "tf32": 2000}.get(options.get("precision"), 1)
     for graphs in (False, True):
         model = YZTransformer(settings(**rest), "cuda", fused=True, graphs=graphs, uniform_attention=True)
-        found_losses, found = trained(model, data)
+        found_losses, result = trained(model, data)
         assert found_losses == pytest.approx(losses, rel=2e-6 * loose)
-        for name, tensor in wanted.items():
+        for name, tensor in expected.items():
             most = tensor.abs().max().clamp_min(1e-30)  # a window of one position has no Z to hear
-            error = (found[name] - tensor).abs().max() / most
+            error = (result[name] - tensor).abs().max() / most
             assert error < loose * (2e-4 if "adam" in options.values() else 5e-6), f"{name}: off by {error:.1e}"
-    z, other = wanted["layer0.z"], attending["layer0.z"]
+    z, other = expected["layer0.z"], attending["layer0.z"]
     if length > 1:
         assert (z - other).abs().max() > 1e-3 * z.abs().max()
 
@@ -125,8 +125,8 @@ def test_kernels_with_uniform_attention_agree_with_float64(options):
 def test_a_run_repeats_bit_by_bit(optimizer):
     """With the kernels, with or without recording."""
     data = batches(1003, 20, 35, 6)
-    given = settings(optimizer=optimizer, precision="bf16x3")
-    runs = [trained(YZTransformer(given, "cuda", graphs=graphs), data) for graphs in (True, True, False)]
+    options = settings(optimizer=optimizer, precision="bf16x3")
+    runs = [trained(YZTransformer(options, "cuda", graphs=graphs), data) for graphs in (True, True, False)]
     for losses, tensors in runs[1:]:
         assert losses == runs[0][0]
         for name, tensor in tensors.items():
@@ -150,12 +150,12 @@ def test_a_run_repeats_bit_by_bit(optimizer):
 )
 def test_plain_torch_gives_the_same_on_both_devices(options):
     data = batches(1003, 5, 12, 4)
-    given = settings(**options, dtype="float64")
-    losses, wanted = trained(YZTransformer(given), data)
-    found_losses, found = trained(YZTransformer(given, "cuda"), data)
+    arguments = settings(**options, dtype="float64")
+    losses, expected = trained(YZTransformer(arguments), data)
+    found_losses, result = trained(YZTransformer(arguments, "cuda"), data)
     assert found_losses == pytest.approx(losses, rel=1e-9)
-    for name, tensor in wanted.items():
-        torch.testing.assert_close(found[name], tensor, rtol=1e-6, atol=1e-8, msg=lambda m, n=name: f"{n}: {m}")
+    for name, tensor in expected.items():
+        torch.testing.assert_close(result[name], tensor, rtol=1e-6, atol=1e-8, msg=lambda m, n=name: f"{n}: {m}")
 
 
 @needs_triton
@@ -164,15 +164,15 @@ def test_adam_in_one_launch_gives_the_numbers_of_float64(options):
     """A factor of more than two stretches, and padded tables that are not contiguous."""
     m = 5003 if "rank" in options else 1003
     data = batches(m, 5, 12, 4)
-    given = settings(**options, vocab_size=m, optimizer="adam")
-    starts, wanted_model = YZTransformer(given), YZTransformer(replace(given, dtype="float64"))
+    arguments = settings(**options, vocab_size=m, optimizer="adam")
+    starts, wanted_model = YZTransformer(arguments), YZTransformer(replace(arguments, dtype="float64"))
     for name, tensor in starts.tensors().items():
         wanted_model.tensors()[name].copy_(tensor)
-    losses, wanted = trained(wanted_model, data)
-    found_losses, found = trained(YZTransformer(given, "cuda"), data)
+    losses, expected = trained(wanted_model, data)
+    found_losses, result = trained(YZTransformer(arguments, "cuda"), data)
     assert found_losses == pytest.approx(losses, rel=5e-6)
-    for name, tensor in wanted.items():
-        error = (found[name] - tensor).abs().max() / tensor.abs().max()
+    for name, tensor in expected.items():
+        error = (result[name] - tensor).abs().max() / tensor.abs().max()
         assert error < 1e-3, f"{name}: off by {error:.1e}"
 
 
@@ -186,9 +186,9 @@ def test_products_in_windows_are_those_of_float64_to_tf32(windows, length, width
     wide = a.double(), b.double()
     exact = wide[0] @ wide[1].mT
     with matmul_precision(torch.device("cuda"), "tf32"):
-        found, again = multiply_states(a, b), multiply_states(a, b)
-    assert torch.equal(found, again)
-    assert float((found - exact).norm() / exact.norm()) < 1e-3
+        result, again = multiply_states(a, b), multiply_states(a, b)
+    assert torch.equal(result, again)
+    assert float((result - exact).norm() / exact.norm()) < 1e-3
     p = torch.softmax(a, -1)
     exact_dh = p.double() * (wide[1] - (p.double() * wide[1]).sum(-1, keepdim=True))
     assert float((states_triton.soft_backward(p, b) - exact_dh).norm() / exact_dh.norm()) < 1e-6
@@ -201,4 +201,4 @@ def test_two_layers_in_tf32_are_near_those_of_float32():
     models = [YZTransformer(settings, "cuda"), YZTransformer(replace(settings, precision="float32"))]
     losses = [[float(model.train_step(*tokens.to(model.device))) for _ in range(4)] for model in models]
     assert losses[1][0] - losses[1][-1] > 0.1, "hardly moved: nothing to compare"
-    torch.testing.assert_close(*(torch.tensor(one) for one in losses), rtol=5e-4, atol=0)
+    torch.testing.assert_close(*(torch.tensor(batch_) for batch_ in losses), rtol=5e-4, atol=0)

@@ -44,14 +44,14 @@ def test_what_cannot_be_is_refused(options, field):
 def test_a_description_is_plain_values_and_builds_the_same_model():
     settings = YZSettings(12, layers=2, rank=3, init="normal(0.5)", eta_y=(1.0, 2.0), seed=4, dtype="float64")
     model = YZTransformer(settings)
-    told = json.loads(json.dumps(model.describe()))
-    assert told["kind"] == "yz"
-    again = YZTransformer.from_description(told)
+    description = json.loads(json.dumps(model.describe()))
+    assert description["kind"] == "yz"
+    again = YZTransformer.from_description(description)
     assert again.settings == settings
     for name, tensor in again.tensors().items():
         assert torch.equal(tensor, model.tensors()[name]), name
     with refused("colour", "red"):
-        YZTransformer.from_description({**told, "colour": "red"})
+        YZTransformer.from_description({**description, "colour": "red"})
 
 
 @pytest.mark.parametrize("rank", [None, 40])

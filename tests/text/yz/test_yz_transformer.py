@@ -48,12 +48,12 @@ def before_and_after(model: YZTransformer, inputs: torch.Tensor, targets: torch.
 def test_a_step_is_the_gradient_of_the_long_way(options):
     model = reference.model(**options)
     inputs, targets = reference.batch(9, 2, 4, seed=1)
-    wanted_loss, wanted = reference.gradients(model, inputs, targets)
+    wanted_loss, expected = reference.gradients(model, inputs, targets)
     shown = reference.logits(model.tensors(), inputs, model.settings)
     torch.testing.assert_close(model.logits(inputs), shown, rtol=1e-10, atol=1e-12)
     loss, before, after = before_and_after(model, inputs, targets)
     assert float(loss) == pytest.approx(wanted_loss, rel=1e-12)
-    for name, gradient in wanted.items():
+    for name, gradient in expected.items():
         largest = gradient.abs().max()
         assert largest > 1e-8, f"{name} has no gradient: nothing is tested"
         error = (after[name] - before[name] + gradient).abs().max()
@@ -76,12 +76,12 @@ def test_a_rule_of_a_user_moves_tables(halves):
 
 
 def test_momentum_and_sgd_with_one_train_alike():
-    named_so, given = (reference.model(optimizer=name, momentum=0.8) for name in ("momentum", "sgd"))
+    named_so, options = (reference.model(optimizer=name, momentum=0.8) for name in ("momentum", "sgd"))
     for seed in range(3):
         batch = reference.batch(9, 2, 4, seed=seed)
-        assert torch.equal(named_so.train_step(*batch), given.train_step(*batch))
+        assert torch.equal(named_so.train_step(*batch), options.train_step(*batch))
     for name, tensor in named_so.tensors().items():
-        assert torch.equal(tensor, given.tensors()[name]), name
+        assert torch.equal(tensor, options.tensors()[name]), name
 
 
 @pytest.fixture
@@ -101,10 +101,10 @@ def shares(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def test_a_norm_of_a_user_trains(shares, options):
     model = reference.model(norm=shares, **options)
     inputs, targets = reference.batch(9, 2, 4, seed=1)
-    wanted_loss, wanted = reference.gradients(model, inputs, targets)
+    wanted_loss, expected = reference.gradients(model, inputs, targets)
     loss, before, after = before_and_after(model, inputs, targets)
     assert float(loss) == pytest.approx(wanted_loss, rel=1e-12)
-    for name, gradient in wanted.items():
+    for name, gradient in expected.items():
         torch.testing.assert_close(before[name] - after[name], gradient, rtol=1e-9, atol=1e-11)
 
 
@@ -169,7 +169,7 @@ def test_one_query_in_a_window_is_a_sequence_of_a_class(norm, residual, self_too
     assert layout.slots.tolist() == [list(range(m))] * 5
     counts = torch.stack([torch.bincount(w if self_too else w[:-1], minlength=m) for w in windows]).double()
     weight = torch.full((1, len(cls)), 1 / len(cls), dtype=torch.float64)
-    wanted = yz.gradients(
+    expected = yz.gradients(
         y.clone()[None], z[torch.from_numpy(layout.queries)][None, None],
         yz.CountBatch(cls[None], counts[None], weight),
         yz.Tables.of(layout, torch.device("cpu"), torch.float64), form,
@@ -181,14 +181,14 @@ def test_one_query_in_a_window_is_a_sequence_of_a_class(norm, residual, self_too
     h = y_part.apply(done.f)
     target = torch.from_numpy(classes.next_token.copy())[cls]
     log_alpha = torch.log_softmax(h[:, -1], -1)
-    assert float(-log_alpha[torch.arange(7), target].mean()) == pytest.approx(float(wanted.loss[0]), rel=1e-12)
+    assert float(-log_alpha[torch.arange(7), target].mean()) == pytest.approx(float(expected.loss[0]), rel=1e-12)
     dh = torch.zeros_like(h)
     dh[:, -1] = (torch.nn.functional.one_hot(target, m) - log_alpha.exp()) / len(cls)
     model.first.backward(done, y_part.apply_backward(done.f, dh, model.step), model.step)
     columns = np.argsort(layout.columns)
-    torch.testing.assert_close(y - before["layer0.y"], wanted.dy[0][:, columns], rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(y - before["layer0.y"], expected.dy[0][:, columns], rtol=1e-10, atol=1e-12)
     dz = torch.zeros(m, m, dtype=torch.float64)
-    dz[torch.from_numpy(layout.queries)] = wanted.dz[0, 0]
+    dz[torch.from_numpy(layout.queries)] = expected.dz[0, 0]
     torch.testing.assert_close(z - before["layer0.z"], dz, rtol=1e-10, atol=1e-12)
 
 
@@ -273,14 +273,14 @@ def test_a_run_goes_on_from_its_tensors_bit_by_bit(optimizer, options):
     rates = {"eta_y": 0.5, "eta_z": 0.5, "optimizer": optimizer, "dtype": "float32", **options}
     whole = reference.model(**rates)
     batches = [reference.batch(9, 3, 5, seed=seed) for seed in range(6)]
-    for one in batches[:3]:
-        whole.train_step(*one)
-    kept = {name: tensor.clone() for name, tensor in whole.tensors().items()}
+    for pair in batches[:3]:
+        whole.train_step(*pair)
+    saved = {name: tensor.clone() for name, tensor in whole.tensors().items()}
     later = YZTransformer.from_description(whole.describe())
     for name, tensor in later.tensors().items():
-        tensor.copy_(kept[name])
-    for one in batches[3:]:
-        assert torch.equal(whole.train_step(*one), later.train_step(*one))
+        tensor.copy_(saved[name])
+    for pair in batches[3:]:
+        assert torch.equal(whole.train_step(*pair), later.train_step(*pair))
     for name, tensor in later.tensors().items():
         assert torch.equal(tensor, whole.tensors()[name]), name
 
@@ -291,10 +291,10 @@ def test_a_run_goes_on_from_its_tensors_bit_by_bit(optimizer, options):
 )
 def test_padded_tables_train_as_others_do(options, optimizer, monkeypatch):
     """As on CUDA; the padding stays zero, and what is shown has none."""
-    given = {"residual": "normed", "optimizer": optimizer, "eta_y": 0.3, "eta_z": 0.2, **options}
-    plain = reference.model(**given)
+    arguments = {"residual": "normed", "optimizer": optimizer, "eta_y": 0.3, "eta_z": 0.2, **options}
+    plain = reference.model(**arguments)
     monkeypatch.setattr(FullTable, "PADDED_DEVICES", ("cpu",))
-    padded = reference.model(**given)
+    padded = reference.model(**arguments)
     for seed in range(3):
         batch = reference.batch(9, 3, 5, seed=seed)
         assert float(padded.train_step(*batch)) == pytest.approx(float(plain.train_step(*batch)), rel=1e-12)
@@ -310,17 +310,17 @@ def test_padded_tables_train_as_others_do(options, optimizer, monkeypatch):
 @pytest.mark.parametrize("rank", [None, 3])
 def test_models_of_one_seed_share_their_start(rank):
     """Whatever their depth and the order in which they are made; training one leaves it as it was."""
-    given = {"vocab_size": 9, "init": "uniform", "residual": "normed", "seed": 4, "rank": rank}
-    alone = {n: YZTransformer(YZSettings(layers=n, **given)) for n in (1, 3)}
-    start = InitialTables(YZSettings(layers=1, **given), "cpu")
+    options = {"vocab_size": 9, "init": "uniform", "residual": "normed", "seed": 4, "rank": rank}
+    alone = {n: YZTransformer(YZSettings(layers=n, **options)) for n in (1, 3)}
+    start = InitialTables(YZSettings(layers=1, **options), "cpu")
     for n in (1, 3, 1):
-        shared = YZTransformer(YZSettings(layers=n, **given), initial_tables=start)
+        shared = YZTransformer(YZSettings(layers=n, **options), initial_tables=start)
         for name, tensor in alone[n].tensors().items():
             assert torch.equal(shared.tensors()[name], tensor), name
         shared.train_step(*reference.batch(9, 2, 4, seed=1))
         assert not torch.equal(shared.y[-1].matrix(), alone[n].y[-1].matrix())
     with refused("initial_tables"):
-        YZTransformer(YZSettings(**{**given, "seed": 5}), initial_tables=start)
+        YZTransformer(YZSettings(**{**options, "seed": 5}), initial_tables=start)
 
 
 def test_rates_can_be_scaled_for_a_schedule():

@@ -59,9 +59,9 @@ def gradients(model: YZTransformer, inputs: Tensor, targets: Tensor) -> tuple[fl
     parameters = {name: tensor.detach().clone().requires_grad_() for name, tensor in names.items()}
     flat = logits(parameters, inputs, model.settings).flatten(0, 1)
     loss = torch.nn.functional.cross_entropy(flat, targets.flatten())
-    found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
-    wanted = [torch.zeros_like(p) if g is None else g for g, p in zip(found, parameters.values(), strict=True)]
-    return float(loss.detach()), dict(zip(parameters, wanted, strict=True))
+    result = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
+    expected = [torch.zeros_like(p) if g is None else g for g, p in zip(result, parameters.values(), strict=True)]
+    return float(loss.detach()), dict(zip(parameters, expected, strict=True))
 
 
 def touched(name: str, inputs: Tensor, model: YZTransformer) -> Tensor:
@@ -87,5 +87,5 @@ def batch(m: int, windows: int, length: int, seed: int) -> tuple[Tensor, Tensor]
 
 def model(**options: Any) -> YZTransformer:
     """In float64, from a start far from zero."""
-    given = {"vocab_size": 9, "dtype": "float64", "init": "normal(0.8)", "eta_y": 1.0, "eta_z": 1.0, **options}
-    return YZTransformer(YZSettings(**given))
+    arguments = {"vocab_size": 9, "dtype": "float64", "init": "normal(0.8)", "eta_y": 1.0, "eta_z": 1.0, **options}
+    return YZTransformer(YZSettings(**arguments))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from scansnap.text.model_files import TrainedModel
 
 Model = Annotated[Path, typer.Argument(help="A model that `scansnap text train` wrote: NAME.safetensors.")]
-
+MaxWords = Annotated[int | None, typer.Option(help="Use only this many most frequent words. [default: 5000 on a CPU]")]
 
 CPU_WORDS = 5000  # two full tables of this size are 200 MB, and a step takes a tenth of a second
 
@@ -21,16 +21,16 @@ CPU_WORDS = 5000  # two full tables of this size are 200 MB, and a step takes a 
 def token_specs() -> dict[str, SettingSpec]:
     """Options for what tokens are."""
     tokenizer = SettingSpec(
-        "What tokens are: words; bpe: subwords, learned from the text; or a tokenizer.json of subwords.",
-        accepts="words, bpe or a file", name="tokenizer", kind="text", default="words")  # fmt: skip
+        "What tokens are: words, subwords learned from the text (bpe), or those of a tokenizer.json.",
+        accepts="words, bpe or a path", name="tokenizer", kind="text", default="words")  # fmt: skip
     size = SettingSpec(
-        "With --tokenizer bpe: how many subwords to learn.", least=258, name="vocab_size", kind="integer",
+        "Number of subwords of --tokenizer bpe.", least=258, name="vocab_size", kind="integer",
         default="8000, or 5000 on a CPU")  # fmt: skip
     return {spec.name: spec for spec in (tokenizer, size)}
 
 
 def token_settings(options: dict[str, Any], max_words: int | None, device: str) -> dict[str, Any]:
-    """Takes what was said about tokens from the options, for :func:`~scansnap.corpus.corpus.load_corpus`."""
+    """Remove the settings of tokens from ``options`` and return them for `scansnap.corpus.corpus.load_corpus`."""
     chosen = {name: options.pop(name) for name in token_specs() if name in options}
     usual = {"words": "max_words", "bpe": "vocab_size"}.get(chosen.get("tokenizer", "words"))
     if device == "cpu" and usual is not None and (max_words if usual == "max_words" else chosen.get(usual)) is None:
@@ -38,8 +38,8 @@ def token_settings(options: dict[str, Any], max_words: int | None, device: str) 
     return {"max_words": max_words, **chosen}
 
 
-def opened(path: Path, device: str) -> TrainedModel:
-    """The model of a file with its words, on a device."""
+def load_trained(path: Path, device: str) -> TrainedModel:
+    """Load a model with its words on a device that is given by name."""
     from scansnap.dynamics.device import pick_device
     from scansnap.text.model_files import load_model
 

@@ -10,7 +10,7 @@ import typer
 from scansnap.checks import InputError, check_choice
 from scansnap.cli.console import out, print_json, progress_bar
 from scansnap.cli.options import Data, Device, Json
-from scansnap.cli.text import Model, opened
+from scansnap.cli.text import Model, load_trained
 
 
 def evaluate(
@@ -21,17 +21,17 @@ def evaluate(
     device: Device = "auto",
     as_json: Json = False,
 ) -> int:
-    """Evaluate a trained model: perplexity, attention entropy, and what attention to few keys costs.
+    """Measure perplexity and attention entropy of a model.
 
-    To compare models with different tokens, use the perplexity per word or the bits per character, and the share of
-    <unk>.
+    It also measures how much perplexity rises when attention is restricted to the keys with most of its weight. To
+    compare models with different tokens, use the perplexity per word or the bits per character, and the share of <unk>.
     """
     from scansnap.corpus.corpus import encode_blocks
     from scansnap.corpus.sources import find_corpus
     from scansnap.text.evaluation import evaluate as measure
 
     check_choice("--split", split, ("valid", "test"))
-    trained = opened(model, device)
+    trained = load_trained(model, device)
     source = find_corpus(data)
     began = time.monotonic()
     with progress_bar("passes over the text") as progress:

@@ -8,11 +8,10 @@ from typing import Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
-from scansnap.cli.console import out, print_json
+from scansnap.cli.console import new_table, out, print_json
 from scansnap.cli.options import PICTURES, Device, Json, Overwrite, check_output, refuse_existing
-from scansnap.cli.text import Model, opened
+from scansnap.cli.text import Model, load_trained
 
 
 def explain(
@@ -27,41 +26,44 @@ def explain(
     device: Device = "cpu",
     as_json: Json = False,
 ) -> int:
-    """Show which context words a query attends to and which next words each of them makes more likely."""
-    from scansnap.text.explanation import explain as ask
+    """Show what a query attends to and which next words follow.
+
+    Each attended word is listed with the next words that it makes more likely.
+    """
+    from scansnap.text.explanation import explain as explain_query
 
     if figure is not None:
         check_output("--figure", figure, *PICTURES)
-    trained = opened(model, device)
-    answer = ask(trained.model, trained.vocabulary, query, context, top=top)
+    trained = load_trained(model, device)
+    explanation = explain_query(trained.model, trained.vocabulary, query, context, top=top)
     if figure is not None:
         refuse_existing("--figure", figure, overwrite)
     if as_json:
-        print_json(asdict(answer))
+        print_json(asdict(explanation))
     else:
         out.print(f"{trained.title}", style="dim")
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        each = "in context" if context is not None else "per 1000"
-        for name in (f"“{query}” attends to", "z", "attention", each, "votes for"):
-            table.add_column(escape(name), justify="left" if name[0] in "“v" else "right", no_wrap=name != "votes for")
-        for token in answer.attended:
+        first, numbers = escape(f"“{query}” attends to"), ["z", "attention", "in context" if context else "per 1000"]
+        table = new_table(first, *numbers, "votes for", right=numbers, no_wrap=(first, *numbers))
+        for token in explanation.attended:
             votes = ", ".join(f"{word} {vote:+.1f}" for word, vote in token.votes)
-            numbers = f"{token.z:+.2f}", f"{token.attention:.3f}", f"{token.count:.3g}"
-            table.add_row(escape(token.word), *numbers, escape(votes))
+            cells = f"{token.z:+.2f}", f"{token.attention:.3f}", f"{token.count:.3g}"
+            table.add_row(escape(token.word), *cells, escape(votes))
         out.print(table)
-        if answer.own:
-            out.print(f"“{query}” itself votes for " + ", ".join(f"{word} {vote:+.1f}" for word, vote in answer.own),
-                      markup=False)  # fmt: skip
-        guesses = ", ".join(f"{word} {100 * p:.1f}%" for word, p in answer.predicted[:6])
+        if explanation.own:
+            own = ", ".join(f"{word} {vote:+.1f}" for word, vote in explanation.own)
+            out.print(f"“{query}” itself votes for {own}", markup=False)
+        guesses = ", ".join(f"{word} {100 * p:.1f}%" for word, p in explanation.predicted[:6])
         out.print(f"next: {guesses}", markup=False)
-        out.print(f"attention entropy {answer.entropy:.2f} nats; {answer.uniform_entropy:.2f} before training")
-        if not answer.exact:
+        out.print(
+            f"attention entropy {explanation.entropy:.2f} nats; {explanation.uniform_entropy:.2f} before training"
+        )
+        if not explanation.exact:
             out.print("[dim]From the tables that its weights imply, without residual, norms and positions.[/]")
     if figure is not None:
-        from scansnap.plots import explanation
+        from scansnap.plots.explanation import draw
         from scansnap.plots.style import save_figure
 
-        save_figure(explanation.draw(answer), figure)
+        save_figure(draw(explanation), figure)
         if not as_json:
             out.print(f"figure {figure}", markup=False)
     return 0

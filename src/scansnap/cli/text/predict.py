@@ -20,34 +20,34 @@ from scansnap.cli.options import (
     Resume,
     check_output,
     default_output,
+    numbered_output,
     refuse_existing,
 )
-from scansnap.cli.text import token_settings
-from scansnap.cli.text.train import model_settings, read_corpus, training_settings, training_specs
+from scansnap.cli.text import MaxWords, token_settings, train
+from scansnap.cli.text.train import model_settings, read_corpus, training_settings
 from scansnap.interrupt import Interrupted
+from scansnap.settings import SettingSpec
 from scansnap.text.yz.settings import YZSettings
 
 if TYPE_CHECKING:
     from scansnap.corpus.vocabulary import Vocabulary
     from scansnap.text.prediction import AttentionPrediction
 
+OUTPUT = "out/prediction.safetensors"
 QUERIES = 10  # number of the most frequent words, by default
 
 
+def training_specs() -> dict[str, SettingSpec]:
+    """Options of a training, except those that mean nothing to a prediction."""
+    return {name: spec for name, spec in train.training_specs().items() if name not in ("accumulate", "validate_every")}
+
+
 def predict(
-    model: Annotated[str, typer.Option(help="Only yz: its tables can be predicted.")] = "yz",
     data: Data = None,
     target: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            help="Write Y and the predicted Z to this file: a name ending in .safetensors. "
-            "[default: out/prediction.safetensors; where that exists out/prediction-2.safetensors, and so on]",
-        ),
+        Path | None, numbered_output("Write Y and the predicted Z to this file: a name ending in .safetensors.", OUTPUT)
     ] = None,
-    max_words: Annotated[
-        int | None, typer.Option(help="Keep only this many most frequent words. [default: 5000 on a CPU]")
-    ] = None,
+    max_words: MaxWords = None,
     query: Annotated[
         list[str] | None,
         typer.Option(help="A query word; repeat for more. [default: the 10 most frequent]"),
@@ -61,10 +61,11 @@ def predict(
     as_json: Json = False,
     **options: Any,
 ) -> int:
-    """Predict which words each query will attend to, from a run with uniform attention.
+    """Predict which words each query will attend to.
 
-    Options and defaults are those of `text train`, whose Z is predicted: one layer, full rank, zero init. Read the file
-    with `text explain`. Ctrl-C saves the state (exit code 130), and --resume continues.
+    The prediction comes from a training run with uniform attention. Options and defaults are those of `text train`,
+    whose Z is predicted: one layer, full rank, zero init. Read the file with `text explain`. Ctrl-C saves the state
+    (exit code 130), and --resume continues.
     """
     from scansnap.corpus.sources import find_corpus
     from scansnap.dynamics.device import pick_device
@@ -72,19 +73,15 @@ def predict(
     from scansnap.text.prediction import predict as train_uniform
     from scansnap.text.yz.model import YZTransformer
 
-    if model != "yz":
-        raise InputError("--model", model, "yz, whose Z is a table")
     device = pick_device(device).type
     check_integer("--top", top, least=1)
     if target is None:
-        target = default_output(Path("out/prediction.safetensors"), resume=resume, overwrite=overwrite)
+        target = default_output(Path(OUTPUT), resume=resume, overwrite=overwrite)
     check_output("--out", target, SUFFIX)
     if resume and not target.exists():
         raise InputError.conflict("--out", f"{target} does not exist; leave out --resume", str(target))
     tokens = token_settings(options, max_words, device)
     training = {name: options.pop(name) for name in training_specs() if name in options}
-    if "validate_every" in training:
-        raise InputError("--validate-every", training["validate_every"], "no value: a prediction is not validated")
     seed = _predictable_settings(options, sys.maxsize, device).seed  # checked before any text is read
     plan = training_settings(training, seed)
     for step in at or []:

@@ -8,7 +8,7 @@ import typer
 
 from scansnap.cli.console import out, progress_bar
 from scansnap.cli.options import Device
-from scansnap.cli.text import Model, opened
+from scansnap.cli.text import Model, load_trained
 
 
 def sample(
@@ -23,7 +23,7 @@ def sample(
     """Write text with a trained model."""
     from scansnap.text.sample import sample_text
 
-    trained = opened(model, device)
+    trained = load_trained(model, device)
     with progress_bar("words") as progress:
         text = sample_text(trained.model, trained.vocabulary, prompt, words, temperature=temperature, top_k=top_k,
                            seed=seed, progress=progress)  # fmt: skip

@@ -22,9 +22,10 @@ from scansnap.cli.options import (
     Resume,
     check_output,
     default_output,
+    numbered_output,
     refuse_existing,
 )
-from scansnap.cli.text import token_settings
+from scansnap.cli.text import MaxWords, token_settings
 from scansnap.interrupt import Interrupted
 from scansnap.settings import SettingSpec, settings_of
 from scansnap.text.settings import TextSettings, TrainingSettings
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from scansnap.text.distributed import World
     from scansnap.text.model import LanguageModel
 
+OUTPUT = "out/model.safetensors"
 SNAPSHOT_TOKENS = 3500  # of the validation text, measured during training
 KINDS: dict[str, type[TextSettings]] = {"yz": YZSettings, "transformer": TransformerSettings}
 TITLES = {"yz": "YZ", "transformer": "Transformer"}
@@ -47,11 +49,11 @@ DEFAULTS = {
 }  # fmt: skip
 
 
-def model_specs() -> dict[str, SettingSpec]:
-    """Options for the settings of both kinds of model; the help of a shared name tells them apart."""
+def model_specs(*kinds: str) -> dict[str, SettingSpec]:
+    """Options for the settings of these kinds of model; where they differ, the help describes each kind."""
     each = {kind: {name: replace(spec, default=DEFAULTS[kind].get(name, spec.default))
-                   for name, spec in settings_of(place).items() if name != "vocab_size"}
-            for kind, place in KINDS.items()}  # fmt: skip
+                   for name, spec in settings_of(KINDS[kind]).items() if name != "vocab_size"}
+            for kind in kinds}  # fmt: skip
     options: dict[str, SettingSpec] = {}
     for kind, specs in each.items():
         for name, spec in specs.items():
@@ -118,16 +120,9 @@ def train(
     model: Annotated[str, typer.Option(help="The model: yz or transformer.")] = "yz",
     data: Data = None,
     target: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            help="Write the model to this file: a name ending in .safetensors. "
-            "[default: out/model.safetensors; where that exists out/model-2.safetensors, and so on]",
-        ),
+        Path | None, numbered_output("Write the model to this file: a name ending in .safetensors.", OUTPUT)
     ] = None,
-    max_words: Annotated[
-        int | None, typer.Option(help="Keep only this many most frequent words. [default: 5000 on a CPU]")
-    ] = None,
+    max_words: MaxWords = None,
     *,
     device: Device = "auto",
     resume: Resume = False,
@@ -139,18 +134,18 @@ def train(
     as_json: Json = False,
     **options: Any,
 ) -> int:
-    """Train a language model on text; Ctrl-C saves the state, and --resume continues to the same numbers.
+    """Train a language model on text.
 
-    Several processes, or GPUs, train a transformer together when started by
-    `torchrun --nproc-per-node 2 -m scansnap text train ...`; the first one measures, prints and writes. The exit
-    code is 130 when stopped, 1 when the loss became infinite or a process was lost.
+    Ctrl-C saves the state, and --resume continues to the same numbers. Several processes, or GPUs, train a transformer
+    together when started by `torchrun --nproc-per-node 2 -m scansnap text train ...`; the first one measures, prints
+    and writes. The exit code is 130 when stopped, and 1 when the loss became infinite or a process was lost.
     """
     if "RANK" in os.environ:  # before torch is loaded: its pages on a lost connection would hide our message
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
     from scansnap.text.distributed import joined
 
     if target is None:
-        target = default_output(Path("out/model.safetensors"), resume=resume, overwrite=overwrite)
+        target = default_output(Path(OUTPUT), resume=resume, overwrite=overwrite)
     with joined(check_float("--timeout", timeout, above=0)) as world:
         return _train(model, data, target, max_words, device, resume, overwrite, tensorboard, as_json, options, world)
 
@@ -216,14 +211,10 @@ def _train(
     if not first:
         return 1 if done.failed_step is not None else 0 if done.is_complete else 130
     if done.failed_step is not None:
-        left = (
-            f"The state after {done.saved_step} steps is in {target}."
-            if done.saved_step is not None
-            else f"The earlier {target} is unchanged."
-            if target.exists()
-            else "Nothing was written."
-        )
-        err.print(f"The loss became infinite at step {done.failed_step}: try smaller rates. {left}", markup=False)
+        state = f"The earlier {target} is unchanged." if target.exists() else "Nothing was written."
+        if done.saved_step is not None:
+            state = f"The state after {done.saved_step} steps is in {target}."
+        err.print(f"The loss became infinite at step {done.failed_step}: try smaller rates. {state}", markup=False)
         return 1
     if not done.is_complete:
         err.print(f"Stopped after {done.step} of {done.steps} steps. Continue with the same command and --resume.")

@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from scansnap.checks import InputError, check_integer, digits
-from scansnap.checks.extras import installed, lacking
+from scansnap.checks.extras import installed, missing_package
 from scansnap.probe.checkpoints.find import Checkpoint, compile_steps, is_weights, preferred
 
 HUB = "hf:"
@@ -63,7 +63,7 @@ def find_revisions(
 ) -> tuple[list[Checkpoint], list[tuple[str, str]]]:
     """The chosen revisions by step, and those without weights with the reason."""
     if not installed("huggingface_hub"):
-        raise lacking("FOLDER", HUB + repository, "a folder", "huggingface_hub")
+        raise missing_package("FOLDER", HUB + repository, "a folder", "huggingface_hub")
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", repository):
         raise InputError("FOLDER", HUB + repository, "hf:ORGANISATION/NAME")
     choose = parse_revisions(revisions)

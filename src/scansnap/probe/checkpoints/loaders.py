@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from scansnap.checks import InputError, check_integer
-from scansnap.checks.extras import installed, lacking
+from scansnap.checks.extras import installed, missing_package
 
 Encode = Callable[[str], list[int]]
 
@@ -46,7 +46,7 @@ def get_loader(name: str) -> Loader:
     """``hf``, or ``module:function`` with function(path) → model or (model, tokenizer)."""
     if name == "hf":
         if not installed("transformers"):
-            raise lacking("--loader", name, "module:function", "transformers")
+            raise missing_package("--loader", name, "module:function", "transformers")
         return _hugging_face
     module, colon, attribute = name.partition(":")
     if not colon or not module or not attribute:

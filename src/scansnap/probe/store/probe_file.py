@@ -31,7 +31,7 @@ from scansnap.probe.store.measurements import FIRST, LAST, MeasurementLayout, Me
 from scansnap.results import growing
 from scansnap.results.growing import Entry, GrowingDataset, Index, free_name, template_of
 from scansnap.results.trajectory import PROBED, versions
-from scansnap.storage import check_writable, replacing, sweep_up, write_lock
+from scansnap.storage import check_writable, remove_leftovers, replacing, write_lock
 from scansnap.storage.objects import Folder
 from scansnap.storage.work_cache import WorkCache
 
@@ -195,7 +195,7 @@ class MeasurementFile(Measurements):
         if content is not None and content != self.written:
             raise OSError("another program has changed it")
         if content is None or self.replaces or self.index is None:  # new, or removed by somebody
-            sweep_up(self.target.parent)
+            remove_leftovers(self.target.parent)
             self.index, self.valid, self.template_layout = None, 0, None
             with replacing(self.target) as scratch:
                 index = self._put(scratch)

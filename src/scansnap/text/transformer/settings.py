@@ -27,27 +27,27 @@ class TransformerSettings(TextSettings):
 
     width: int = setting(200, "Width d of the embeddings.", least=1)
     heads: int = setting(1, "Attention heads.", least=1)
-    feed_forward: int = setting(200, "Hidden width of the ReLU layer after attention; 0: no such layer.")
+    feed_forward: int = setting(200, "Hidden width of the feed-forward layer (ReLU); 0: none.")
     norm: str = setting(
-        "post", "LayerNorm after each residual sum, or before each sub-layer and once at the end.",
+        "post", "LayerNorm after each residual sum (post), or before each sub-layer and at the end (pre).",
         choices=("post", "pre", "none"))  # fmt: skip
-    residual: bool = setting(True, "Whether sub-layers add to their input.")
+    residual: bool = setting(True, "Residual connections around sub-layers.")
     positions: str = setting("sinusoidal", "Position encoding.", choices=POSITIONS)
-    max_length: int = setting(512, "Longest window, with learned positions.", unit="tokens", least=1)
-    bias: bool = setting(True, "Biases of all linear layers and of the decoder.")
-    mixing: bool = setting(True, "The output projection W_O of attention.")
-    tied: bool = setting(False, "Whether the decoder is the embedding.")
-    scaled: bool = setting(True, "Whether embeddings are multiplied by √d.")
-    dropout: float = setting(0.2, "Share of activations dropped in training.", least=0, below=1)
+    max_length: int = setting(512, "Longest window with learned positions.", unit="tokens", least=1)
+    bias: bool = setting(True, "Biases of linear layers and decoder.")
+    mixing: bool = setting(True, "Output projection W_O of attention.")
+    tied: bool = setting(False, "Tie the decoder to the embedding.")
+    scaled: bool = setting(True, "Multiply embeddings by √d.")
+    dropout: float = setting(0.2, "Dropout probability in training.", least=0, below=1)
     objective: str = setting(
         "next", "Predict the next token, or masked tokens of a window.", choices=("next", "masked")
     )
-    mask_share: float = setting(0.15, "Share of a window that is masked.", above=0, below=1)
-    init: float = setting(0.1, "Embeddings and decoder are initially uniform within ± this.", above=0)
+    mask_share: float = setting(0.15, "Share of masked tokens in a window.", above=0, below=1)
+    init: float = setting(0.1, "Embeddings and decoder are initially uniform within ± this value.", above=0)
     eta: float = setting(5.0, "Learning rate on the mean loss.", least=0)
-    clip: float | None = setting(0.5, "Largest norm of the gradient; none: no clipping.", above=0)
+    clip: float | None = setting(0.5, "Largest gradient norm; none: no clipping.", above=0)
     precision: str = setting(
-        "float32", "On CUDA also tf32 products; bf16 has products and activations in bfloat16, weights in float32.",
+        "float32", "Precision on CUDA; with bf16 the weights stay in float32.",
         choices=("float32", "tf32", "bf16"))  # fmt: skip
 
     def __post_init__(self) -> None:

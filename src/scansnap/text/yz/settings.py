@@ -32,21 +32,21 @@ class YZSettings(TextSettings):
     [(100.0, 10.0)]
     """
 
-    rank: int | None = setting(None, "Tables of this rank, Y = A Bᵀ and Z = C Dᵀ; none: full ones.", least=1)
+    rank: int | None = setting(None, "Rank of the tables Y = A Bᵀ and Z = C Dᵀ; none: full tables.", least=1)
     norm: str = setting(
-        "l2", "The norm after attention, one that is not dense.",
+        "l2", "Norm after attention.",
         choices=lambda: [name for name, norm in NORMS.items() if not norm.dense])  # fmt: skip
     residual: str = setting(
-        "none", "Adds the query's state to the normed or plain output of attention.", choices=RESIDUALS
+        "none", "Residual connection: add the query's state to the normed or plain attention output.", choices=RESIDUALS
     )
-    query_in_keys: bool = setting(False, "Whether a position attends to itself too.")
+    query_in_keys: bool = setting(False, "Let a position attend to itself.")
     activation: str = setting("softmax", "The activation between layers.", choices=("softmax", "relu", "none"))
     init: str = setting("zero", "Initial tables: zero, uniform within ±1/√M, or normal(std).", accepts=INIT)
     eta_y: float | Sequence[float] = setting(
-        100.0, "Rate of Y on the mean loss; one number, or one for each layer.", least=0, multiple=True
+        100.0, "Learning rate of Y on the mean loss: a number, or one per layer.", least=0, multiple=True
     )
     eta_z: float | Sequence[float] = setting(
-        10.0, "Rate of Z on the mean loss; one number, or one for each layer.", least=0, multiple=True
+        10.0, "Learning rate of Z on the mean loss: a number, or one per layer.", least=0, multiple=True
     )
     precision: str = setting(
         "float32", "Precision of products on CUDA; bf16x3 keeps five decimal digits, tf32 three.",
