@@ -121,16 +121,16 @@ def test_the_changes_of_the_decoder_are_summed_over_the_outputs(end, setting, ve
 
 
 def test_undecided_claims_and_kinds_are_shown(browser, tmp_path, monkeypatch):
-    from scansnap.explorer import build, verdicts
+    from scansnap.explorer import build
 
-    shipped = copy.deepcopy(verdicts.load())
-    claims = shipped["entries"]["figure-4"]["claims"]
+    altered = copy.deepcopy(build.load())
+    claims = altered["entries"]["figure-4"]["claims"]
     for claim in claims:
         claim |= {"status": "holds", "kind": "measured", "why": ""}
     claims[0] |= {"status": "undecided", "why": "9 seeds would decide"}
     claims[1] |= {"kind": "identity"}
     claims[2] |= {"status": "fails", "instead": OURS, "curve": CURVE}
-    monkeypatch.setattr(verdicts, "load", lambda: shipped)
+    monkeypatch.setattr(build, "load", lambda: altered)
     (tmp_path / "x.html").write_text(build.explorer_html(), encoding="utf-8")
     p = Page(browser, (tmp_path / "x.html").as_uri()).open(FIGURE_4.format(steps=1000))
     p.page.locator(".claim.undecided summary").click()

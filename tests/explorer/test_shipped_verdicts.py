@@ -6,15 +6,15 @@ import pytest
 
 import scansnap
 from scansnap.claims.registry import select_checks
-from scansnap.explorer import verdicts
+from scansnap.explorer import shipped, verdicts
 from scansnap.explorer.presets import PRESETS
 
-ENTRIES = verdicts.load()["entries"]
+ENTRIES = shipped.load()["entries"]
 AGAIN = "compute them again: python -m scansnap.explorer.verdicts"
 
 
 def test_every_preset_has_its_verdicts_and_they_are_of_this_version():
-    assert verdicts.load()["version"] == scansnap.__version__, AGAIN
+    assert shipped.load()["version"] == scansnap.__version__, AGAIN
     assert set(ENTRIES) == set(verdicts.settings_to_judge()) >= {preset["name"] for preset in PRESETS}
     for name, setup in verdicts.settings_to_judge().items():
         assert ENTRIES[name]["digest"] == verdicts.digest(setup), AGAIN
@@ -41,11 +41,11 @@ def test_a_change_of_a_preset_is_noticed():
 
 
 def test_where_a_statement_is_said_to_apply_it_does():
-    for name in verdicts.CHANGES:
+    for name in shipped.CHANGES:
         judged = next(
             entry for entry in ENTRIES.values() if entry["digest"] == verdicts.digest(verdicts.setup_for(name))
         )
         assert next(c for c in judged["claims"] if c["name"] == name)["status"] != "not applicable"
     textbook = {claim["name"]: claim["status"] for claim in ENTRIES["textbook"]["claims"]}
     silent = {name for name, status in textbook.items() if status == "not applicable"}
-    assert silent <= {*verdicts.CHANGES, *verdicts.COMMANDS}
+    assert silent <= {*shipped.CHANGES, *shipped.COMMANDS}

@@ -175,6 +175,10 @@ def _call() -> int:
         return _print_error(error.format_message().rstrip(".") + ".", 2)
     except KeyboardInterrupt:
         return signal_exit_code()
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        return _print_error("this command trains or measures a model and needs torch; pip install torch.", 2)
     except (OSError, MemoryError) as error:
         return _ended_by(error)
     except RuntimeError as error:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from scansnap.explorer import verdicts
 from scansnap.explorer.bundle import bundle
 from scansnap.explorer.declared import declared
 from scansnap.explorer.lecture import SHIPPED_DECKS, load_deck
 from scansnap.explorer.limits import LIMITS
 from scansnap.explorer.page import STATIC, document
+from scansnap.explorer.shipped import CHANGES, COMMANDS, TEXTBOOK, load
 from scansnap.explorer.tour import SCENES
 
 FILM = "__FILM__"  # the place of the data in the page of a film
@@ -26,7 +26,7 @@ def explorer_html(
     """
     data = {
         "catalogue": catalogue(decks, lecture=lecture, lab=lab),
-        "verdicts": verdicts.load(),
+        "verdicts": load(),
         "film": document("film.html", {"film": FILM}),
         "engine": bundle(STATIC / "js", "engine/worker"),
     }
@@ -40,5 +40,5 @@ def catalogue(
     return declared() | {
         "limits": LIMITS, "scenes": SCENES, "lecture": lecture, "lab": lab,
         "decks": [*decks, *(load_deck(name) for name in SHIPPED_DECKS)],
-        "applies": {"textbook": verdicts.TEXTBOOK, "changes": verdicts.CHANGES, "commands": verdicts.COMMANDS},
+        "applies": {"textbook": TEXTBOOK, "changes": CHANGES, "commands": COMMANDS},
     }  # fmt: skip

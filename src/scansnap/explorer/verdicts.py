@@ -10,7 +10,6 @@ import hashlib
 import json
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,29 +28,9 @@ from scansnap.dynamics.state_view import StateView
 from scansnap.explorer.page import as_json
 from scansnap.explorer.presets import PRESETS
 from scansnap.explorer.setup import SetupReading, read_setup
+from scansnap.explorer.shipped import CHANGES, FILE, TEXTBOOK
 from scansnap.runs import grid
 
-# Set-ups in which a statement applies that does not apply to the run on screen. Most meet all their assumptions in the
-# preset "textbook"; others need a set-up of their own; those about the flow, or about times out of reach, a command.
-TEXTBOOK: dict[str, Any] = next(preset["setup"] for preset in PRESETS if preset["name"] == "textbook")
-_SEVERAL_COMMON = {"preset": "synthetic", "n_queries": 1, "next_per_query": 2, "common": 3, "distinct": 5,
-                   "common_weight": 0.4, "distinct_weights": [0.5] * 5, "unused": 2000}  # fmt: skip
-
-CHANGES: dict[str, dict[str, Any]] = {
-    "corollary-2": {"classes": _SEVERAL_COMMON},  # several common tokens, alike in both classes
-    "drive": {"eta_z": 0.002},  # so slow an attention that the decoder has nothing to remember
-    "finite-drift": {"context": 512, "batch_size": 128},  # sampled sequences, long enough for 1/T
-    "finite-fates": {"context": 512, "batch_size": 128},
-}
-COMMANDS: dict[str, str] = {  # empty: only ss.verify(data=…)
-    "response-error": "scansnap verify --preset textbook",
-    "exact-law": "scansnap verify --preset textbook",
-    "late-l2": "",
-    "late-none": "scansnap verify --preset textbook --t-end 1e10",
-    "late-fixed": "scansnap verify --preset textbook --t-end 1e10",
-}
-
-FILE = Path(__file__).parent / "verdicts.json"
 _TIMES = 100  # of a run that are judged, evenly in ln t
 _POINTS = 40  # of a claim's curve
 _DIGITS = 6  # of a number in the file
@@ -129,12 +108,6 @@ def entry(setup: dict[str, Any]) -> dict[str, Any]:
     report = judge(reading)
     return {"setup": reading.setup, "digest": digest(setup), "step": reading.settings.steps, "setting": report.setting,
             "claims": [claim_as_json(claim) for claim in report]}  # fmt: skip
-
-
-def load() -> dict[str, Any]:
-    """The file: the version that computed it, and the entries by name."""
-    read: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
-    return read
 
 
 def claim_as_json(claim: Claim) -> dict[str, Any]:

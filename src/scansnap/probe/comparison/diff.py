@@ -21,6 +21,7 @@ from scansnap.checks import InputError, check_choice
 from scansnap.checks.arrays import FloatArray, IntArray
 from scansnap.measure.comparison import compare
 from scansnap.probe.capture import AttentionRows
+from scansnap.probe.findings.health import COLLAPSED
 from scansnap.probe.schema import STATISTICS
 from scansnap.probe.statistics import plain
 
@@ -32,7 +33,7 @@ SAMPLES = "attention_last"
 # The variable and the excess over uniform attention, (value − uniform)/(1 − uniform), from which an event has happened;
 # a collapsed head has less than a twentieth of the entropy of uniform attention.
 EVENTS = {"previous token": ("previous", 0.5), "induction": ("induction", 0.3), "sink": ("sink", 0.3),
-          "collapse": ("entropy_rel", -0.95)}  # fmt: skip
+          "collapse": ("entropy_rel", COLLAPSED - 1)}  # fmt: skip
 
 
 def diff(a: xr.Dataset, b: xr.Dataset, *, match: str = "index", seed_of_a: xr.Dataset | None = None) -> xr.Dataset:
@@ -54,7 +55,7 @@ def diff(a: xr.Dataset, b: xr.Dataset, *, match: str = "index", seed_of_a: xr.Da
     xarray.Dataset
         By ``quantity``, ``layer`` and ``head`` of ``a``: ``value_a``, ``value_b``, ``difference`` (b − a), its 95%
         interval over sequences (``low``, ``high``) and ``verdict`` (rises, falls, level, undecided or failed), adjusted
-        for all heads and quantities; ``layer_b``, ``head_b`` and ``similarity`` (1 − total variation) of the pair;
+        for all heads and quantities; ``layer_b``, ``head_b`` and ``similarity`` (1 − total variation) of the pair
         ``event_a`` and ``event_b``, the first measured step of each event.
 
     Examples
