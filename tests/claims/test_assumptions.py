@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import FrozenInstanceError
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from refusals import refused
 from scansnap import SequenceClasses
-from scansnap.claims.assumptions import Assumption, check_assumptions, overlap_matrix
+from scansnap.claims.assumptions import Assumption, check_assumptions, met_level, overlap_matrix
 
 
 def dense_overlap(classes: SequenceClasses, z: np.ndarray | None = None) -> np.ndarray:
@@ -32,7 +33,7 @@ def one_common_token(k: int, m: int, cosine: float) -> SequenceClasses:
     )  # fmt: skip
 
 
-def check(classes: SequenceClasses, **setting: float) -> dict[str, Assumption]:
+def check(classes: SequenceClasses, **setting: Any) -> dict[str, Assumption]:
     setting = dict({"eta_y": 0.5, "eta_z": 0.01}, **setting)
     return {found.name: found for found in check_assumptions(classes, **setting)}
 
@@ -86,7 +87,8 @@ def test_an_ideal_setting_meets_everything() -> None:
     classes = one_common_token(k=2, m=1000, cosine=0.3)
     found = check_assumptions(classes, eta_y=0.5, eta_z=0.01, t=1000)
     assert [a.name for a in found if not a.met] == []
-    assert len(found) == 9 + 1
+    assert len(found) == 10 + 2
+    assert met_level(found) == 2
     assert all(a.statement and a.note and "\n" not in a.statement for a in found)
     assert len({a.name for a in found}) == len(found)
     with pytest.raises(FrozenInstanceError):
@@ -96,8 +98,9 @@ def test_an_ideal_setting_meets_everything() -> None:
 def test_steps_are_checked_only_when_given() -> None:
     classes = SequenceClasses.syn_small()
     assert "many steps" not in check(classes)
-    assert not check(classes, t=39)["many steps"].met
-    assert check(classes, t=40)["many steps"].met
+    for name, least in (("many steps", 20 * math.log(2)), ("steps above classes squared", 40)):
+        assert not check(classes, t=0.99 * least)[name].met
+        assert check(classes, t=1.01 * least)[name].met
 
 
 def test_rates() -> None:
@@ -128,13 +131,29 @@ def test_eigenvalues_of_equal_overlaps() -> None:
     assert found["overlap not degenerate"].threshold == pytest.approx(0.06)
     assert found["overlap not degenerate"].met
     assert not check(one_common_token(k, m, 0.09))["weak overlap"].met
-    assert not check(one_common_token(k, m, 0.05))["overlap not degenerate"].met
+    weaker = check(one_common_token(k, m, 0.05))
+    assert not weaker["overlap not degenerate"].met
+    assert weaker["no class alone"].met
+    assert met_level(weaker.values()) == 1
+
+
+def test_overlaps_are_judged_at_the_worst_time_of_a_run() -> None:
+    classes = one_common_token(2, 10_000, 0.2)
+    rho = np.array([0.2, 0.6, 0.0])
+    along = np.eye(2) + rho[:, None, None] * (1 - np.eye(2))
+    found = check(classes, overlap=along)
+    assert found["weak overlap"].value == pytest.approx(0.6)
+    assert (found["no class alone"].value, found["no class alone"].met) == (0, False)
+    assert found["overlap not degenerate"].value == 0
+    assert met_level(found.values()) == 0
+    assert met_level(check(classes).values()) == 2
 
 
 def test_one_class_alone_is_degenerate() -> None:
     found = check(SequenceClasses.synthetic(n_queries=1, next_per_query=1))
     assert found["weak overlap"].met
-    assert (found["overlap not degenerate"].value, found["overlap not degenerate"].met) == (0, False)
+    for name in ("overlap not degenerate", "no class alone"):
+        assert (found[name].value, found[name].met) == (0, False)
 
 
 def test_long_sequences_measures_the_sampling_error() -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from scansnap.claims import statements
+from scansnap.claims.paper_statements import PAPER, SETTINGS, Setting
 from scansnap.claims.registry import statements as all_statements
-from scansnap.claims.statements import PAPER, SETTINGS, PaperRow, Part, as_markdown, check_paper, paper_cache
+from scansnap.claims.statements import PaperRow, Part, as_markdown, check_paper, paper_cache
 
 NUMBERED = {"Lemma": 18, "Theorem": 5, "Corollary": 2, "Remark": 4, "Assumption": 2}
 DOCS = Path(__file__).parents[2] / "docs"
@@ -65,27 +66,27 @@ def test_verdicts_come_from_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     fates, symmetric = check_paper()
     assert (fates.verdict, symmetric.verdict) == ("holds in part", "holds")
     assert ("late fall", "theorem-2a") in [(p.setting, p.claim) for p in fates.fails]
-    gather = statements.Setting.gather
+    gather = Setting.gather
 
-    def turned(setting: statements.Setting) -> object:
+    def turned(setting: Setting) -> object:
         evidence = gather(setting)
         return replace(evidence, g=-evidence.g)
 
-    monkeypatch.setattr(statements.Setting, "gather", turned)
+    monkeypatch.setattr(Setting, "gather", turned)
     assert [row.verdict for row in check_paper()] == ["fails", "fails"]
 
 
 @pytest.mark.usefixtures("two_rows")
 def test_a_stopped_table_continues(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    gather, gathered = statements.Setting.gather, []
+    gather, gathered = Setting.gather, []
 
-    def stop_at_second(setting: statements.Setting) -> object:
+    def stop_at_second(setting: Setting) -> object:
         gathered.append(setting.words)
         if len(gathered) == 2:
             raise KeyboardInterrupt
         return gather(setting)
 
-    monkeypatch.setattr(statements.Setting, "gather", stop_at_second)
+    monkeypatch.setattr(Setting, "gather", stop_at_second)
     shown: list[tuple[int, int]] = []
     with pytest.raises(KeyboardInterrupt):
         check_paper(cache=paper_cache(tmp_path / "t.unfinished"))

@@ -184,9 +184,11 @@ class Evidence:
 
     @cached_property
     def assumptions(self) -> dict[str, Assumption]:
-        """By name; t ≫ K² only for sampled updates, at the end of the window (see time_windows.py)."""
-        t = min(float(self.t[-1]), WINDOW_END * self.t_snap) if self.sampled else None
-        assumptions = check_assumptions(self.classes, eta_y=self.eta_y, eta_z=self.eta_z, context=self.context, t=t)
+        """By name, overlaps at the worst time up to 10 t₀; the number of steps only for sampled updates."""
+        end = WINDOW_END * self.t_snap
+        t = min(float(self.t[-1]), end) if self.sampled else None
+        assumptions = check_assumptions(self.classes, eta_y=self.eta_y, eta_z=self.eta_z, context=self.context, t=t,
+                                        overlap=self.overlap[: max(1, np.sum(self.t <= end))])  # fmt: skip
         return {a.name: a for a in assumptions}
 
     def select_assumptions(self, *names: str) -> list[Assumption]:

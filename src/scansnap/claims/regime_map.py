@@ -16,6 +16,7 @@ import numpy as np
 import xarray as xr
 
 from scansnap.checks import InputError, check_choice, check_float, check_integer
+from scansnap.claims.assumptions import met_level
 from scansnap.claims.evidence import from_flow
 from scansnap.claims.registry import BUILT_IN
 from scansnap.classes import SequenceClasses
@@ -125,23 +126,27 @@ class MapLayout:
         return cls(theorem, x, y, base, points)
 
     def dataset(
-        self, results: Mapping[GridIndex, Mapping[str, Mapping[str, float]]], met: Mapping[GridIndex, bool]
+        self, results: Mapping[GridIndex, Mapping[str, Mapping[str, float]]], met: Mapping[GridIndex, int]
     ) -> xr.Dataset:
-        """Numbers by point, claim and name (``margin`` among them) as variables (claim, y, x)."""
+        """Numbers by point, claim and name (``margin`` among them) as variables (claim, y, x).
+
+        ``met``: the level of the assumptions (`met_level`) by point.
+        """
         shape = len(self.y.values), len(self.x.values)
         claims = sorted({claim for claims in results.values() for claim in claims})
         names = sorted({"margin"}.union(*(numbers for claims in results.values() for numbers in claims.values())))
         values = {name: np.full((len(claims), *shape), np.nan) for name in names}
-        assumed, possible = np.zeros((2, *shape), dtype=bool)
+        level, possible = np.zeros(shape, dtype=int), np.zeros(shape, dtype=bool)
         for index, numbers in results.items():
-            assumed[index], possible[index] = met[index], True
+            level[index], possible[index] = met[index], True
             for k, claim in enumerate(claims):
                 for name, value in numbers.get(claim, {}).items():
                     values[name][k][index] = value
         n = shape[0] * shape[1]
         return xr.Dataset(
             {name: (("claim", "y", "x"), value) for name, value in values.items()}
-            | {"assumptions_met": (("y", "x"), assumed), "possible": (("y", "x"), possible)},
+            | {"assumptions_met": (("y", "x"), level >= 1), "paper_assumptions_met": (("y", "x"), level == 2),
+               "possible": (("y", "x"), possible)},
             coords={"claim": claims, "x": list(self.x.values), "y": list(self.y.values)},
             attrs={"theorem": self.theorem, "x": self.x.name, "y": self.y.name, "x_log": int(self.x.log),
                    "y_log": int(self.y.log), "base": repr(self.base), "t_end": f"{T_END:g} t₀",
@@ -157,7 +162,8 @@ def regime_map(
     progress: Progress | None = None,
     processes: int | None = None,
 ) -> xr.Dataset:
-    """Margins of the theorem's claims over the grid: variable ``margin`` (claim, y, x), and ``assumptions_met``.
+    """Margins of the theorem's claims over the grid: variable ``margin`` (claim, y, x), ``assumptions_met``
+    and ``paper_assumptions_met``.
 
     Margins are those of the measurements alone, whether the assumptions are met or not. They are NaN where there are no
     such classes (``possible`` is false; ``attrs["left_out"]`` is the reason) and where a claim has nothing to
@@ -165,7 +171,7 @@ def regime_map(
     """
     layout = MapLayout.of(theorem, x, y, base or MapPoint())
     points = layout.points
-    results: dict[GridIndex, tuple[dict[str, float], bool]] = {}
+    results: dict[GridIndex, tuple[dict[str, float], int]] = {}
     n = processes or os.cpu_count() or 1
     with single_threaded_children(), killable_pool(n) as pool:
         with block_signals_in_children():
@@ -190,8 +196,8 @@ def _with(base: MapPoint, values: dict[str, float]) -> MapPoint:
     return replace(base, **typed)  # type: ignore[arg-type]
 
 
-def _point(theorem: str, point: MapPoint) -> tuple[dict[str, float], bool]:
-    """Margins of the measured claims, and whether all assumptions are met."""
+def _point(theorem: str, point: MapPoint) -> tuple[dict[str, float], int]:
+    """Margins of the measured claims, and which assumptions are met (`met_level`)."""
     classes = point.classes()
     snap = float(t_snap(eta_y=point.eta_y, n_classes=classes.n_classes, vocab_size=classes.vocab_size))
     evidence = from_flow(
@@ -204,5 +210,5 @@ def _point(theorem: str, point: MapPoint) -> tuple[dict[str, float], bool]:
         with_y=False,
     )
     claims = BUILT_IN[theorem].judge(evidence)
-    met = all(a.met for a in evidence.assumptions.values())
+    met = met_level(evidence.assumptions.values())
     return {claim.name: claim.margin for claim in claims if claim.margin is not None}, met

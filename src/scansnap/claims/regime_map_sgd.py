@@ -30,6 +30,7 @@ from scipy.interpolate import RegularGridInterpolator
 from scipy.special import log_softmax
 
 from scansnap.checks import InputError, check_integer
+from scansnap.claims.assumptions import met_level
 from scansnap.claims.evidence import Evidence
 from scansnap.claims.regime_map import T_END, GridIndex, MapLayout, MapPoint
 from scansnap.claims.registry import BUILT_IN
@@ -55,7 +56,7 @@ _LONGEST = 1e7  # updates of a run
 _AHEAD = 2  # groups trained while others are judged
 
 Margins = dict[str, dict[str, float]]  # by claim: margin, low and high
-PointVerdict = tuple[Margins, bool]  # and whether all assumptions are met
+PointVerdict = tuple[Margins, int]  # and which assumptions are met (`met_level`)
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,13 @@ def plan_groups(layout: MapLayout, settings: SgdRuns) -> list[MapGroup]:
 def map_cache(folder: Path, layout: MapLayout, settings: SgdRuns, *, overwrite: bool = False) -> WorkCache:
     """The cache of the finished groups of this map, from which it continues."""
     axes = {name: [axis.name, list(axis.values)] for name, axis in (("x", layout.x), ("y", layout.y))}
-    work = {"theorem": layout.theorem, "base": repr(layout.base), "training": str(settings), "times": _TIMES}
+    work = {
+        "theorem": layout.theorem,
+        "base": repr(layout.base),
+        "training": str(settings),
+        "times": _TIMES,
+        "assumptions": 2,
+    }
     cache = WorkCache(folder, json.dumps(work | axes), decisive_versions(), damaged="missing",
                       field="the folder with unfinished work")  # fmt: skip
     if overwrite:
@@ -141,7 +148,8 @@ def sgd_map(
     progress: Progress | None = None,
     processes: int | None = None,
 ) -> xr.Dataset:
-    """Variables ``margin``, ``low`` and ``high`` (claim, y, x), ``assumptions_met`` and ``possible`` (y, x).
+    """Variables ``margin``, ``low`` and ``high`` (claim, y, x), ``assumptions_met``, ``paper_assumptions_met`` and
+    ``possible`` (y, x).
 
     This process trains, one group after the other; other processes judge meanwhile.
     """
@@ -165,7 +173,7 @@ def sgd_map(
     by_index = {index: verdict for i, judged in verdicts.items()
                 for index, verdict in zip(groups[i].indices, judged, strict=True)}  # fmt: skip
     data = layout.dataset({index: margins for index, (margins, _) in by_index.items()},
-                          {index: bool(met) for index, (_, met) in by_index.items()})  # fmt: skip
+                          {index: int(met) for index, (_, met) in by_index.items()})  # fmt: skip
     return data.assign_attrs(sgd=str(settings), **{name: str(value) for name, value in asdict(settings).items()})
 
 
@@ -268,7 +276,7 @@ def judge_point(
     classes = point.classes()
     seeds = [_evidence(classes, point, settings, t, *run) for run in zip(z, y, strict=True)]
     if len(seeds) < settings.seeds and len(seeds) < 2:  # the others became non-finite
-        return {}, False
+        return {}, 0
     if settings.is_sampled:
         seeds[0] = replace(seeds[0], z_seeds=np.stack([evidence.z for evidence in seeds]))
     by_seed: dict[str, list[float]] = {}
@@ -286,7 +294,7 @@ def judge_point(
         single = (values[0], -math.inf, math.inf) if settings.is_sampled else (values[0],) * 3
         ends = mean_interval(values) if len(values) > 1 else single
         margins[name] = dict(zip(("margin", "low", "high"), ends, strict=True))
-    return margins, all(a.met for a in seeds[0].assumptions.values())
+    return margins, met_level(seeds[0].assumptions.values())
 
 
 def _evidence(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from scansnap.checks import InputError, check_choice
+from scansnap.claims.appendix import counts, decoder_time, modified_run, overlaps
 from scansnap.claims.claim import Claim, Statement
 from scansnap.claims.evidence import Evidence
 from scansnap.claims.lemmas import conservation, lemma1, lemma2, lemma3, lemma4
@@ -69,6 +70,10 @@ BUILT_IN = {
         Check("theorem-4", theorem4.check, theorem4.STATEMENTS),
         Check("theorem-4-rates", theorem4.check_rates, (theorem4.RATES,)),
         Check("theorem-4-late", theorem4.check_late, theorem4.LATE, by_default=False),
+        Check("proof", modified_run.check, modified_run.STATEMENTS, by_default=False),
+        Check("decoder-time", decoder_time.check, decoder_time.STATEMENTS, by_default=False),
+        Check("counts", counts.check, counts.STATEMENTS, by_default=False),
+        Check("overlaps", overlaps.check, overlaps.STATEMENTS, by_default=False),
         Check("conservation", conservation.check, conservation.STATEMENTS),
         Check("drive", drive.check, drive.STATEMENTS),
         Check("memory", memory.check, memory.STATEMENTS),

@@ -3,10 +3,10 @@
 The theorems are about training up to and past the transition at t₀, so all windows end at 10 t₀ ("≫" means a factor of
 10 throughout), however long the record is.
 
-"t ≫ K²" (Theorem 1) concerns sampled classes, each of which must have been drawn about t/K times; expected gradients
-and the flow do not need it. For sampled classes a window begins at 10 K², and the assumption "many steps" is about its
-end (`Evidence.assumptions`). A shorter run is judged at its last time; the assumption is then not met, and the
-claim not applicable.
+"t ≫ K²" (Theorem 1) concerns sampled classes, each of which must have been drawn about t/K times, for which t ≫ K ln K
+is enough; expected gradients and the flow do not need it. For sampled classes a window begins at 10 K ln K, and the
+assumption "many steps" is about its end (`Evidence.assumptions`). A shorter run is judged at its last time; the
+assumption is then not met, and the claim not applicable.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scansnap.claims.assumptions import MUCH
+from scansnap.claims.assumptions import MUCH, steps_needed
 
 if TYPE_CHECKING:
     from scansnap.claims.evidence import Array, Evidence
@@ -37,7 +37,7 @@ class TimeWindow:
         inside = inside[evidence.t[inside] >= self._start(evidence)]
         if not evidence.sampled:
             return inside
-        late = inside[evidence.t[inside] >= MUCH * evidence.classes.n_classes**2]
+        late = inside[evidence.t[inside] >= MUCH * steps_needed(evidence.classes.n_classes)]
         return late if len(late) else inside[-1:]
 
     def describe(self, evidence: Evidence) -> str:
@@ -45,8 +45,8 @@ class TimeWindow:
         low = f"{self.first:g} t₀′ ≤ t" if self.first else "0 < t"
         if self.first and evidence.source == "sgd" and self.first * evidence.t_scan < _FIRST_STEP:
             low = f"{_FIRST_STEP:g} ≤ t"
-        if evidence.sampled and MUCH * evidence.classes.n_classes**2 > self._start(evidence):
-            low = f"{MUCH:g} K² ≤ t"
+        if evidence.sampled and MUCH * steps_needed(evidence.classes.n_classes) > self._start(evidence):
+            low = f"{MUCH:g} K ln K ≤ t"
         return f"{low} ≤ {WINDOW_END:g} t₀"
 
     def _start(self, evidence: Evidence) -> float:

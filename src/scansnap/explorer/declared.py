@@ -57,6 +57,6 @@ def table(classes: SequenceClasses) -> dict[str, Any]:
 
 
 def assumptions() -> list[dict[str, str]]:
-    """Names, statements and notes of the theorems' assumptions; the engine computes their values."""
+    """Names, statements, notes and weaker forms of the theorems' assumptions; the engine computes their values."""
     checked = check_assumptions(SequenceClasses.syn_small(), eta_y=1.0, eta_z=1.0, t=1.0)
-    return [{"name": a.name, "statement": a.statement, "note": a.note} for a in checked]
+    return [{"name": a.name, "statement": a.statement, "note": a.note, "weaker": a.weaker} for a in checked]

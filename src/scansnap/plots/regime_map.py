@@ -22,7 +22,8 @@ LABELS = {
 
 
 def draw(data: xr.Dataset) -> Figure:
-    """Blue holds, red fails, white is the edge (the black line); dots: all assumptions of the paper are met.
+    """Blue holds, red fails, white is the edge (the black line); dots: all assumptions of the
+    paper are met; plus signs: only those that its statements need.
 
     Grey: the claim has nothing to measure there; crossed out: there are no such classes.
     """
@@ -74,7 +75,11 @@ def _row(panels: Any, data: xr.Dataset, claims: Any, labelled: bool) -> Any:
         if values.size and values.min() < 0 < values.max():
             ax.contour(data.x, data.y, margin, levels=[0], colors="black", linewidths=1.2)
         for which, mark in (
-            (data.assumptions_met, {"marker": ".", "color": "black", "markersize": 1.6, "alpha": 0.6}),
+            (data.paper_assumptions_met, {"marker": ".", "color": "black", "markersize": 1.6, "alpha": 0.6}),
+            (
+                data.assumptions_met & ~data.paper_assumptions_met,
+                {"marker": "+", "color": "black", "markersize": 2.5, "markeredgewidth": 0.4, "alpha": 0.6},
+            ),
             (~data.possible, {"marker": "x", "color": "0.5", "markersize": 4}),
         ):
             yy, xx = np.nonzero(which.values)

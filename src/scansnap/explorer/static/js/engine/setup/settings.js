@@ -41,7 +41,7 @@ import { InputError } from "../errors.js";
  * @property {Record<string, ClassTable>} tables
  * @property {{name: string, title: string, question: string, commentary: string, setup: SetupInput}[]} presets
  * @property {SetupInput} default
- * @property {{name: string, statement: string, note: string}[]} assumptions
+ * @property {{name: string, statement: string, note: string, weaker: string}[]} assumptions
  */
 
 /** @typedef {{classes: Record<string, any>, [name: string]: any}} SetupInput */

@@ -101,6 +101,7 @@ export function checkAssumptions(declared, classes, { eta_y, eta_z, context, t }
   const { K, M, p, probs } = classes, spread = Math.max(0, ...probs.map((row) => 1 / sum(row.map((x) => x * x)) - 1));
   const sampled = Math.sqrt(spread / (context - 1)), lowest = MUCH * M ** -0.99, E = overlaps(classes).map((row, a) => row.map((x, b) => (a === b ? 0 : x)));
   const eigenvalues = symmetricEigenvalues(E).map(Math.abs), largest = Math.max(...eigenvalues), smallest = Math.min(...eigenvalues), least = 6 / Math.sqrt(M);
+  const alone = Math.min(...E.map((row) => Math.max(...row))), draws = Math.max(K * Math.log(K), 1);
   const uneven = Math.max(...p.map((own) => Math.abs(K * own - 1)));
   /** @type {Record<string, [number, number, boolean]>} value, threshold, whether it is met */
   const values = {
@@ -111,9 +112,13 @@ export function checkAssumptions(declared, classes, { eta_y, eta_z, context, t }
     "vocabulary larger than classes squared": [M / K ** 2, MUCH, M / K ** 2 >= MUCH],
     "large vocabulary": [M, MUCH * 100, M >= MUCH * 100],
     "weak overlap": [largest, 1 / K, largest < 1 / K],
+    "no class alone": [alone, 0, alone > 0],
     "overlap not degenerate": [smallest, least, smallest >= least],
     "uniform classes": [uneven, 1e-6, uneven <= 1e-6],
-    ...(t === null ? {} : { "many steps": [t / K ** 2, MUCH, t / K ** 2 >= MUCH] }),
+    ...(t === null ? {} : {
+      "many steps": [t / draws, MUCH, t / draws >= MUCH],
+      "steps above classes squared": [t / K ** 2, MUCH, t / K ** 2 >= MUCH],
+    }),
   };
   return declared.assumptions.filter(({ name }) => name in values).map((own) => {
     const [value, threshold, met] = values[own.name];

@@ -78,7 +78,7 @@ function showMovement() {
   movementNote.hidden = !offered;
   magnify.setAttribute("aria-pressed", String(app.options.movement));
   if (!offered || !film) return;
-  const { applies, assumptions } = film.run.theory, met = applies && assumptions.length > 0 && assumptions.every((a) => a.met);
+  const { applies, assumptions } = film.run.theory, met = applies && assumptions.length > 0 && assumptions.every((a) => a.met || a.weaker);
   magnify.hidden = film.moved === 0;
   if (film.moved === 0) { movementText.replaceChildren(maths(film.run.setup.eta_z === 0 ? "Attention is frozen here: η_Z is 0, and no token's share changes." : "Attention has not moved at all so far.")); return; }
   movementText.textContent = `${met ? "Here the theorems apply and attention barely moves" : "Attention barely moves here"}: no token's share has changed by more than ${short(film.moved)}.`;
