@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import scansnap.corpus.sources as sources
 from refusals import refused
 from scansnap.corpus import find_corpus, load_corpus
-from scansnap.corpus.sources import SPLITS
+from scansnap.corpus.sources import SPLITS, find_corpora
 
 
 def text(source: sources.TextSource, split: str) -> str:
@@ -24,6 +24,27 @@ def test_folder(folder: Path) -> None:
     assert (source.name, source.title) == ("small", "small")
     assert text(source, "train") == "b a b\n\nc b a <unk>\n"
     assert text(source, "test") == "z b\n"  # a last line without its end gets one
+
+
+def test_basic_english_is_lower_case_with_punctuation_apart(folder: Path) -> None:
+    (folder / "train.txt").write_text('The "cat", it\'s (here); no?\nB: a.\n', encoding="utf-8")
+    source = find_corpus(f"basic_english:{folder}")
+    assert [line.split() for line in text(source, "train").splitlines()] == [
+        ["the", "cat", ",", "it", "'", "s", "(", "here", ")", "no", "?"], ["b", "a", "."]
+    ]  # fmt: skip
+    assert source.title == "small, basic_english"
+    assert source.fingerprint() != find_corpus(folder).fingerprint()
+    assert load_corpus(source, use_cache=False).train.size == 11 + 1 + 3 + 1
+    (folder / "train.txt").write_bytes(b"a \xff\n")
+    with refused("data"):
+        text(source, "train")
+
+
+def test_several_sources_by_a_list_or_a_folder_of_folders(folder: Path) -> None:
+    assert [source.name for source in find_corpora([folder, "stdlib"])] == ["small", "stdlib"]
+    assert [source.name for source in find_corpora(folder.parent)] == ["small"]
+    assert [source.title for source in find_corpora(f"basic_english:{folder.parent}")] == ["small, basic_english"]
+    assert [source.name for source in find_corpora(folder)] == ["small"]
 
 
 def test_folder_of_a_known_name_has_its_title(folder: Path) -> None:

@@ -16,7 +16,7 @@ from scansnap.claims.appendix import counts, decoder_time, modified_run, overlap
 from scansnap.claims.claim import Claim, Statement
 from scansnap.claims.evidence import Evidence
 from scansnap.claims.lemmas import conservation, lemma1, lemma2, lemma3, lemma4
-from scansnap.claims.ours import drift, drive, exact_law, fates, late, memory, response, scan
+from scansnap.claims.ours import crossover, drift, drive, exact_law, fates, late, memory, response, scan
 from scansnap.claims.theorems import theorem1, theorem2, theorem3, theorem4
 from scansnap.theory.applicability import GIVEN_LOGITS
 
@@ -82,6 +82,7 @@ BUILT_IN = {
         Check("scan", scan.check, scan.STATEMENTS, accepts=GIVEN_LOGITS),
         Check("late-fates", fates.check, fates.STATEMENTS),
         Check("residual", fates.check_residual, fates.RESIDUAL_STATEMENTS, by_default=False),
+        Check("crossover", crossover.check, crossover.STATEMENTS, by_default=False),
         Check("late", late.check, late.STATEMENTS),
         Check("finite-drift", drift.check, drift.STATEMENTS),
     )

@@ -37,7 +37,8 @@ def reproduce(
         typer.Argument(
             metavar="[TARGETS]...",
             help="all, synthetic, theory, text, or single targets: fig1 to fig12, table1, claims, timescales, "
-            "validity, deviations, layers, words, sparsity, probe, dial. all leaves out the last two. [default: all]",
+            "numbered, validity, deviations, crossover, layers, words, sparsity, probe, dial. all leaves out the last "
+            "two. [default: all]",
         ),
     ] = None,
     target: Annotated[
@@ -45,8 +46,11 @@ def reproduce(
     ] = Path("out"),
     quick: Annotated[bool, typer.Option("--quick", help="Use fewer seeds and settings; each figure says so.")] = False,
     data: Annotated[
-        str | None,
-        typer.Option(help="The text: a folder, a file or wikitext-2. [default: SCANSNAP_DATA or stdlib]"),
+        list[str] | None,
+        typer.Option(
+            help="The text: a folder, a file or wikitext-2; basic_english:NAME lower-cases it. Figure 10 compares "
+            "several: pass --data again, or a folder of folders. [default: SCANSNAP_DATA or stdlib]"
+        ),
     ] = None,
     device: Device = "auto",
     overwrite: Annotated[
@@ -83,11 +87,13 @@ def reproduce(
     old = None if against is None else earlier(against, todo)
     pick_device(device)  # refuse a missing device or text before clashes of files and before any work
     if any(name in READS_A_CORPUS for name in todo):
-        from scansnap.corpus.sources import find_corpus
+        from scansnap.corpus.sources import find_corpora
 
-        find_corpus(data)
+        find_corpora(data)
     prepare(target, todo, overwrite, against=against is not None)
-    effort = Effort(quick=quick, device=device, data=data)
+    effort = Effort(
+        quick=quick, device=device, data=tuple(data) if data and len(data) > 1 else data[0] if data else None
+    )
     began = time.monotonic()
     results: list[TargetResult] = []
     stopped = False

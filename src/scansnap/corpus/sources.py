@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
@@ -22,6 +23,8 @@ NAMES = ("stdlib", "wikitext-2", "wikitext-103")
 VARIABLE = "SCANSNAP_DATA"
 FILE_NAMES = ("{}.txt", "wiki.{}.tokens")  # the second is that of WikiText's authors
 TITLES = {"wikitext-2": "WikiText-2", "wikitext-103": "WikiText-103"}
+BASIC_ENGLISH = "basic_english:"  # before a name: lower-cased, punctuation apart
+_APART, _DROPPED = re.compile(r"[.,()!?']"), re.compile(r'"|;|:|<br />')
 BLOCK = 4 * 2**20  # bytes; the words of a block as Python strings take about fifteen times as much memory
 
 
@@ -58,7 +61,8 @@ def find_corpus(data: Path | str | Sequence[Path | str] | None = None) -> TextSo
     A folder holds train.txt, valid.txt and test.txt, or for each of them several: a folder train with .txt files in
     it, or train-1.txt, train-2.txt, …. A single file, or a folder of .txt files with other names, is split by lines, in
     order: the last tenth is the test split, the tenth before it the validation split (rounded down, but at least one
-    line). Several of these, in a list or separated by commas, are one text, split by split.
+    line). Several of these, in a list or separated by commas, are one text, split by split. ``basic_english:`` before
+    one of them lower-cases its text and separates punctuation, as in the paper's text experiments.
     """
     if data is None or str(data) == "":
         data = os.environ.get(VARIABLE) or "stdlib"
@@ -68,6 +72,8 @@ def find_corpus(data: Path | str | Sequence[Path | str] | None = None) -> TextSo
         if not data or not all(isinstance(part, Path) or (isinstance(part, str) and part) for part in data):
             raise InputError("data", data, "one or more folders, .txt files or names")
         return _joined([find_corpus(part) for part in data])
+    if str(data).startswith(BASIC_ENGLISH):
+        return _in_basic_english(find_corpus(str(data).removeprefix(BASIC_ENGLISH)))
     if str(data) == "stdlib":
         from scansnap.corpus.stdlib import standard_library
 
@@ -84,6 +90,36 @@ def find_corpus(data: Path | str | Sequence[Path | str] | None = None) -> TextSo
             raise InputError("data", str(data), "a folder, or a file whose name ends with .txt")
         return _split_by_lines(path, [path])
     raise InputError("data", str(data), f"a folder or a .txt file that exists, or one of {', '.join(NAMES)}")
+
+
+def find_corpora(data: Path | str | Sequence[Path | str] | None = None) -> list[TextSource]:
+    """The sources of figures that compare texts: one for each item of a list, or for each folder in a folder of them.
+
+    A text as in `find_corpus` is a single source, several separated by commas too.
+    """
+    if isinstance(data, list | tuple):
+        return [source for part in data for source in find_corpora(part)]
+    name = str(data or "")
+    path = Path(name.removeprefix(BASIC_ENGLISH)).expanduser()
+    inside = sorted(part for part in path.iterdir() if part.is_dir()) if name and path.is_dir() else []
+    if inside and not any(path.glob("*.txt")) and not any(_files_of(path, split) for split in SPLITS):
+        prefix = BASIC_ENGLISH if name.startswith(BASIC_ENGLISH) else ""
+        return [find_corpus(f"{prefix}{part}") for part in inside]
+    return [find_corpus(data)]
+
+
+def _in_basic_english(source: TextSource) -> TextSource:
+    def change(block: bytes) -> bytes:
+        text = block.decode("utf-8", "surrogateescape").lower()  # bytes that are no text are refused later
+        return _APART.sub(r" \g<0> ", _DROPPED.sub(" ", text)).encode("utf-8", "surrogateescape")
+
+    def read(split: str) -> Iterator[Text]:
+        return ((name, map(change, blocks)) for name, blocks in source.read(split))
+
+    return replace(
+        source, name=f"{source.name}-basic-english", title=f"{source.title}, basic_english", read=read,
+        fingerprint=lambda: hashlib.sha256(f"basic_english {source.fingerprint()}".encode()).hexdigest(),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -129,7 +129,7 @@ class Effort:
 
     quick: bool = False  # fewer seeds and steps; ``Computed.note`` says so on the figure
     device: str = "auto"
-    data: str | Path | None = None  # the text: a folder, a file or a name; None: see find_corpus
+    data: str | Path | tuple[str, ...] | None = None  # the text, or several for Figure 10; None: see find_corpora
     cache_folder: Path | None = None  # of finished runs, until their figure is complete: see shared.run_cache
     shared_runs: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 

@@ -82,13 +82,9 @@ def test_xi_is_positive_below_the_papers_bound_and_by_the_printed_signs_it_is_no
         smallest = np.abs(np.linalg.eigvalsh(e)).min()
         below += smallest < 6 / np.sqrt(m)
         high = rng.uniform(10, 500)
-        row, heights = e.sum(1).max(), []
-        low = high
-        while True:  # the smallest number of draws that the theorem allows
-            heights = [float(theory.h(s, eta_y=0.5, vocab_size=m)) for s in (low / 1.05, high)]
-            if heights[0] <= row * heights[1] or low < 1e-3:
-                break
-            low /= 1.05
+        draws = np.geomspace(1e-3, high, 400)
+        heights = np.asarray(theory.h(draws, eta_y=0.5, vocab_size=m))
+        low = draws[heights > e.sum(1).max() * heights[-1]][0]  # as few as the theorem allows
         visits = rng.choice([low, high], size=k)
         decoder = theory.modified_decoder(np.eye(k) + e, visits, eta_y=0.5, vocab_size=m, steps=False)
         own = e.max(1) > 0

@@ -79,10 +79,22 @@ def test_fig10_has_a_row_for_each_run(tiny):
     assert fig10.draw(computed).axes
 
 
+def test_fig10_compares_several_texts_and_says_which_of_the_papers_were_not_run(tiny, tmp_path):
+    """In basic_english the windows are read in order, so that the seed decides the first weights alone."""
+    data = (str(tmp_path), f"basic_english:{tmp_path}")
+    computed = fig10.compute(Effort(quick=True, device="cpu", data=data))
+    assert computed.table.groupby("corpus").size().tolist() == [6, 6]
+    assert [finding.of for finding in computed.findings] == [2, 4]
+    assert "not run: WikiText-2, WikiText-103" in computed.note
+    assert len(fig10.draw(computed).axes) == 4
+    plain, ordered = (text_runs.text_setting(Effort(quick=True, device="cpu", data=name)) for name in data)
+    assert (plain.in_order, ordered.in_order) == (False, True)
+
+
 def entropies(values, seeds=4, failed=()):
     noise = np.random.default_rng(0).normal(0, 0.01, (len(values), seeds))
     return pd.DataFrame(
-        [{"eta": float(i + 1), "seed": s, "entropy": v + noise[i, s], "failed": (i, s) in failed}
+        [{"corpus": "a text", "eta": float(i + 1), "seed": s, "entropy": v + noise[i, s], "failed": (i, s) in failed}
          for i, v in enumerate(values) for s in range(seeds)]
     )  # fmt: skip
 
@@ -120,7 +132,7 @@ def test_a_training_that_is_interrupted_is_passed_on(tiny, monkeypatch):
 
 
 def test_they_draw_with_runs_that_failed(tiny):
-    result = fig10.Computed(entropies((2.0, 1.0), failed=((1, 0),)).assign(corpus="a text", perplexity=5.0), {})
+    result = fig10.Computed(entropies((2.0, 1.0), failed=((1, 0),)).assign(perplexity=5.0), {})
     result.table.loc[result.table.seed == 1, "perplexity"] = np.inf
     fig10.draw(result).draw_without_rendering()
     row, column = np.tril_indices(4)

@@ -13,7 +13,7 @@ def test_targets_come_in_the_papers_order_and_once():
     assert chosen(["table1", "fig2", "fig2"]) == ["fig2", "table1"]
     assert chosen(["fig7", "synthetic"]) == [*SYNTHETIC, "fig7"]
     assert chosen(["text"]) == list(TEXT)
-    assert chosen(["theory"]) == list(THEORY) == ["validity", "deviations"]
+    assert chosen(["theory"]) == list(THEORY) == ["numbered", "validity", "deviations", "crossover"]
     assert not set(THEORY) & {*SYNTHETIC, *TEXT}  # neither seconds nor in need of text
     for name in TARGETS:
         assert find(name).TITLE

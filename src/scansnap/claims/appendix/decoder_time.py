@@ -216,6 +216,8 @@ def _number_of_steps(evidence: Evidence) -> list[Claim]:
     m, eta_y = evidence.classes.vocab_size, evidence.eta_y
     total = (1 / _EPSILON + np.log(m / _EPSILON)) / eta_y
     product = np.log(m / _EPSILON) / _EPSILON / eta_y
+    if total.max() > _LAST:
+        return [statement.not_applicable(f"it takes more than {_LAST:,} steps") for statement in (PRODUCT, SUM)]
     stepped = m * np.asarray(theory.h_recursion(int(1.1 * total.max()) + 2, eta_y=eta_y, vocab_size=m))
     error = math.sqrt(m / (m - 1)) / (1 + np.exp(stepped) / (m - 1))
     visits = np.searchsorted(-error, -_EPSILON).astype(float)

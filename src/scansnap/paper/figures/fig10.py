@@ -9,6 +9,8 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
+from scansnap.corpus.sources import TITLES, find_corpora
+from scansnap.dynamics.device import pick_device
 from scansnap.measure.comparison import compare
 from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.paper.shared.over_seeds import how, marks, number, paired, paired_steps
@@ -29,21 +31,24 @@ NO_CHANGE = math.log(1.05)  # nats; e to the entropy is a number of keys, and 5%
 
 
 def compute(effort: Effort, progress: Progress | None = None) -> Computed:
-    """One run for each rate and seed; on CUDA until about convergence, three passes over WikiText-2."""
-    setting = text_setting(effort)
-    if not effort.quick:
-        setting = text_setting(effort, steps=STEPS[setting.device])
+    """One run for each corpus, rate and seed; on CUDA until about convergence, three passes over WikiText-2."""
+    steps = {} if effort.quick else {"steps": STEPS[pick_device(effort.device).type]}
+    settings = [text_setting(effort, source, **steps) for source in find_corpora(effort.data)]
     rates = QUICK_ETA if effort.quick else ETA
-    todo = [(eta, seed) for seed in setting.seeds for eta in rates]
+    todo = [(setting, eta, seed) for setting in settings for seed in setting.seeds for eta in rates]
     rows = []
-    for i, (eta, seed) in enumerate(todo):
+    for i, (setting, eta, seed) in enumerate(todo):
         key = {"figure": "fig10", "eta": eta, "seed": seed, **setting.key()}
         record = cached_run(effort.cache_folder, key, partial(run, setting, eta, seed, share(progress, i, len(todo))))
         rows.append({"corpus": setting.corpus.title, "eta": eta, "seed": seed,
                      **{name: value.item() for name, value in record.items()}})  # fmt: skip
     table = pd.DataFrame(rows)
-    note = f"{setting.note}; {describe_seeds(setting.size.seeds)}"
-    return Computed(table, {**setting.describe(), "eta": list(rates)}, findings(table), note)
+    titles = [setting.corpus.title for setting in settings]
+    left_out = [title for title in TITLES.values() if not any(own.startswith(title) for own in titles)]
+    note = "; ".join([*(setting.note for setting in settings), describe_seeds(settings[0].size.seeds)])
+    note += f"; not run: {', '.join(left_out)}" if left_out else ""
+    described = {"corpora": [setting.describe() for setting in settings], "not_run": left_out, "eta": list(rates)}
+    return Computed(table, {**settings[0].describe(), **described}, findings(table), note)
 
 
 def run(setting: TextSetting, eta: float, seed: int, progress: Progress | None) -> dict[str, Any]:
@@ -53,15 +58,18 @@ def run(setting: TextSetting, eta: float, seed: int, progress: Progress | None) 
 
 def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
     """From the smallest rate to the largest, and from each to the next, paired by seed; a failed run never agrees."""
-    table = table.assign(entropy=table.entropy.where(~table.failed), all=0)
+    table = table.assign(entropy=table.entropy.where(~table.failed))
     rates = sorted(table.eta.unique())
-    ends = paired(table, "entropy", by=["all"], along="eta", low=rates[0], high=rates[-1])
-    steps = paired_steps(table, "entropy", by=["all"], along="eta")
+    ends = paired(table, "entropy", by=["corpus"], along="eta", low=rates[0], high=rates[-1])
+    steps = paired_steps(table, "entropy", by=["corpus"], along="eta")
     note = f"nats, {how(table.seed.nunique())}; less than {NO_CHANGE:.3f}, 5% of the keys attended to, is none"
-    changes = "; ".join(f"{name}: {number(row)}" for (name, _), row in steps.iterrows())
+    several = table.corpus.nunique() > 1
+    changes = "; ".join(f"{corpus + ', ' if several else ''}{name}: {number(row)}"
+                        for (name, corpus), row in steps.iterrows())  # fmt: skip
+    total = "; ".join(f"{corpus + ': ' if several else ''}{number(row)}" for corpus, row in ends.iterrows())
     return (
         Finding.compared(f"Entropy is lower at learning rate {rates[-1]:g} than at {rates[0]:g}", "Figure 10",
-                         compare(ends, margin=NO_CHANGE), "falls", "texts", f"{number(ends)} ({note})."),
+                         compare(ends, margin=NO_CHANGE), "falls", "texts", f"{total} ({note})."),
         Finding.compared("Entropy falls at each step to a larger learning rate", "Figure 10",
                          compare(steps, margin=NO_CHANGE), "falls", "steps", f"{changes} ({note})."),
     )  # fmt: skip
@@ -70,14 +78,15 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
 def draw(computed: Computed) -> Figure:
     """Entropy in the left panel, perplexity beside it; a failed run is not drawn."""
     table = computed.table[~computed.table.failed]
-    with styled(6.6, 2.7) as figure:
-        panels = figure.subplots(1, 2)
-        for ax, (name, label, colour) in zip(panels, (("entropy", "attention entropy (nats)", SERIES[0]),
-                                                      ("perplexity", "validation perplexity", SERIES[1])),
-                                             strict=True):  # fmt: skip
-            wide = table.pivot(index="eta", columns="seed", values=name)
-            marks(ax, wide.index, wide, colour=colour, beside=0.12, markersize=4)
-            ax.set(xlabel=r"learning rate $\eta$", ylabel=label, xticks=sorted(table.eta.unique()))
-        panels[0].set_title(table.corpus.iloc[0])
-        panels[0].set_ylim(bottom=0)
+    corpora = list(table.corpus.unique())
+    with styled(6.6, 0.4 + 2.3 * len(corpora)) as figure:
+        for panels, corpus in zip(figure.subplots(len(corpora), 2, squeeze=False), corpora, strict=True):
+            for ax, (name, label, colour) in zip(panels, (("entropy", "attention entropy (nats)", SERIES[0]),
+                                                          ("perplexity", "validation perplexity", SERIES[1])),
+                                                 strict=True):  # fmt: skip
+                wide = table[table.corpus == corpus].pivot(index="eta", columns="seed", values=name)
+                marks(ax, wide.index, wide, colour=colour, beside=0.12, markersize=4)
+                ax.set(xlabel=r"learning rate $\eta$", ylabel=label, xticks=sorted(table.eta.unique()))
+            panels[0].set_title(corpus)
+            panels[0].set_ylim(bottom=0)
     return figure

@@ -121,8 +121,8 @@ def command(targets: str, effort: Effort) -> str:
     options = ["--quick"] * effort.quick
     if effort.device != "auto":
         options.append(f"--device {effort.device}")
-    if effort.data is not None:
-        options.append(f"--data {effort.data}")
+    data = effort.data if isinstance(effort.data, tuple) else [] if effort.data is None else [effort.data]
+    options += [f"--data {name}" for name in data]
     return " ".join(["scansnap reproduce", targets, *options])
 
 

@@ -19,7 +19,8 @@ from scansnap.progress import Progress
 SHARING = (("fig6", "fig11", "fig12"), ("words", "sparsity"))  # targets that use the same runs
 SELF_PARALLEL = ("validity", "deviations", "probe", "dial")  # use all cores themselves
 # approximate seconds on one core of long targets, for the order and the time left
-LONG = {"words": 180, "layers": 160, "fig10": 100, "fig7": 75, "sparsity": 45, "claims": 10, "timescales": 8}
+LONG = {"words": 180, "layers": 160, "fig10": 100, "fig7": 75, "sparsity": 45, "numbered": 20, "crossover": 10,
+        "claims": 10, "timescales": 8}  # fmt: skip
 SHORT = 2  # seconds of all other targets
 MIN_TARGETS = 5  # starting a process takes seconds, so fewer targets run in this process
 REPORT_EVERY = 0.5  # seconds between progress reports

@@ -14,15 +14,16 @@ if TYPE_CHECKING:  # the command reads the groups before it loads anything else
 
 SYNTHETIC = ("fig1", "fig2", "fig3", "fig4", "fig5", "fig6", "fig8", "fig9", "fig11", "fig12", "table1", "claims",
              "timescales")  # fmt: skip
-THEORY = ("validity", "deviations")  # where the paper's statements hold and what replaces them: two minutes
+# all numbered statements, where they hold and what replaces them: three minutes
+THEORY = ("numbered", "validity", "deviations", "crossover")
 ON_TEXT = ("layers", "words", "sparsity")
 NAMED = ("probe", "dial")  # not in ``all``: minutes on a CPU for three seeds, which decide little, and hours
-STUDIES = (*THEORY, *ON_TEXT, *NAMED)  # beyond the paper's figures
+STUDIES = ("validity", "deviations", "crossover", *ON_TEXT, *NAMED)  # beyond the paper's figures
 TEXT = ("fig7", "fig10", *ON_TEXT)  # on real text: minutes instead of seconds
 READS_A_CORPUS = (*TEXT, "probe")
 TARGETS = (*SYNTHETIC, *THEORY, *TEXT, *NAMED)
 BEYOND = ("timescales", *STUDIES)  # the report has them after the paper's figures
-IN_WORDS = ("table1",)  # shown as a table in the report, without a drawing
+IN_WORDS = ("table1", "numbered")  # shown as a table in the report, without a drawing
 NEEDS = {"probe": "transformers"}  # optional packages that targets need
 GROUPS = {"all": (*SYNTHETIC, *THEORY, *TEXT), "synthetic": SYNTHETIC, "theory": THEORY, "text": TEXT}
 

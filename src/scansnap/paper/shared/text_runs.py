@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from scansnap.corpus.corpus import Corpus, load_corpus
-from scansnap.corpus.sources import find_corpus
+from scansnap.corpus.sources import BASIC_ENGLISH, TextSource, find_corpora
 from scansnap.dynamics.device import pick_device
 from scansnap.paper.figure import Effort
 from scansnap.progress import Progress
@@ -66,6 +66,11 @@ class TextSetting:
     def seeds(self) -> range:
         return range(self.size.seeds)
 
+    @property
+    def in_order(self) -> bool:
+        """Whether training reads the text in order."""
+        return self.corpus.title.endswith(f", {BASIC_ENGLISH[:-1]}")
+
     def key(self) -> dict[str, Any]:
         """What a run in this setting depends on, besides its model and seed."""
         streams = {name: zlib.crc32(self.corpus.split(name).tobytes()) for name in ("train", "valid", "test")}
@@ -78,12 +83,12 @@ class TextSetting:
                 "seeds": list(self.seeds), "device": self.device}  # fmt: skip
 
 
-def text_setting(effort: Effort, **changes: Any) -> TextSetting:
-    """The corpus of ``--data`` (or SCANSNAP_DATA, or the standard library's docstrings) at the effort's size."""
+def text_setting(effort: Effort, source: TextSource | None = None, **changes: Any) -> TextSetting:
+    """The first corpus of ``--data`` (or SCANSNAP_DATA, or the standard library's docstrings) at the effort's size."""
     device = pick_device(effort.device)
     base = SIZES[device.type == "cuda", effort.quick]
     size = replace(base, **changes)
-    corpus = load_corpus(find_corpus(effort.data), max_words=size.max_words)
+    corpus = load_corpus(source or find_corpora(effort.data)[0], max_words=size.max_words)
     smaller = [] if size.max_words is None else [f"{corpus.vocab_size:,} most frequent words"]
     return TextSetting(corpus, device.type, size, "; ".join([corpus.title, *smaller, f"{size.steps} steps"]))
 
@@ -114,8 +119,12 @@ def yz(setting: TextSetting, **more: Any) -> YZTransformer:
 
 def trained(model: LanguageModel, setting: TextSetting, *, seed: int | None = 0, measure: Measure | None = None,
             snapshots: Sequence[int] = (), progress: Progress | None = None) -> TrainingResult:  # fmt: skip
-    """Train for the setting's steps; windows are shuffled by the seed, or in order. Ctrl-C raises."""
-    return train(model, setting.corpus.train, steps=setting.size.steps, batch=BATCH, length=LENGTH, shuffle=seed,
+    """Train for the setting's steps; windows are shuffled by the seed, or in order. Ctrl-C raises.
+
+    A text in basic_english is read in order, as in the paper.
+    """
+    order = None if setting.in_order else seed
+    return train(model, setting.corpus.train, steps=setting.size.steps, batch=BATCH, length=LENGTH, shuffle=order,
                  measure=measure, snapshots=snapshots, progress=progress)  # fmt: skip
 
 
