@@ -164,3 +164,17 @@ def test_shapes() -> None:
     assert theory.momentum_growth([[1], [2]], eta_z=[0.1, 0.2, 0.3], overlap=0.2, **given).shape == (2, 3)
     assert theory.momentum_growth(0, eta_z=0.1, overlap=0.2, **given) == 0
     assert theory.momentum_gap(0, **given) == 0
+
+
+def test_the_similarity_of_the_heavy_ball_equation() -> None:
+    """Momentum and rates enter through (1 + μ)η/2(1 − μ)² and the time over ½(1 + μ)/(1 − μ) alone."""
+    classes, found = ss.SequenceClasses.syn_medium(1), []
+    for mu in (0.9, 0.8, 0.5):
+        unit = 0.5 * (1 + mu) / (1 - mu)
+        rate = 30 * (1 - mu) / unit  # η̂ = 30
+        data = ss.flow(classes, 2 * rate, rate, [5 * unit], momentum=mu, rtol=1e-9, variables="attention")
+        found.append(data.attention.values)
+    np.testing.assert_allclose(found[1], found[0], atol=1e-7)
+    np.testing.assert_allclose(found[2], found[0], atol=1e-7)
+    other = ss.flow(classes, 2 * rate, 1.2 * rate, [5 * unit], momentum=mu, variables="attention").attention.values
+    assert np.abs(other - found[0]).max() > 1e-3

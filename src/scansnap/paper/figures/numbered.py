@@ -7,6 +7,7 @@ import textwrap
 import pandas as pd
 from matplotlib.figure import Figure
 
+from scansnap.claims.claim import KINDS, Kind
 from scansnap.claims.paper_statements import SETTINGS
 from scansnap.claims.statements import IN_PART, PaperRow, check_paper, count
 from scansnap.paper.figure import Computed, Effort, Finding
@@ -51,10 +52,10 @@ def _finding(row: PaperRow) -> Finding:
     own = row.statement
     detail = [f"Fails: {failed}."] if failed else []
     detail += [own.instead] if own.instead else []
-    kind = next((part.kind for part in row.parts if part.kind == own.kind), "measured")
+    kind: Kind = next((kind for kind in KINDS if kind == own.kind), "by definition")
     return Finding(own.says.rstrip("."), own.name, holds, len(applies), "claims",
                    " ".join([*detail, f"It fails with: {own.control}."]), open_,
-                   "by definition" if own.kind == "assumption" else kind)  # fmt: skip
+                   kind)  # fmt: skip
 
 
 def draw(computed: Computed) -> Figure:

@@ -56,7 +56,7 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
     steps = [round(x) for x in t]
     sgd = simulate(data, runs, batch_size=BATCH, context=math.inf, steps=steps[-1], record=steps, variables="z",
                    dtype="float64", device="cpu", progress=progress)  # fmt: skip
-    by_sgd = sgd.z.values[:, :, 0, token].reshape(len(RATIOS), len(seeds), len(t)) if len(runs) else None
+    by_sgd = sgd.z.values[:, :, 0, token].reshape(len(RATIOS), len(seeds), len(t))
     tokens = SymmetricTokens.of(np.full(5, math.sqrt((1 - FAMILY["overlap"]) / 5)), None)
     rows = []
     for i, ratio in enumerate(RATIOS):
