@@ -49,6 +49,13 @@ def test_own_data(run_example) -> None:
     assert entropy - 0.02 < after < entropy + 0.05
 
 
+def test_probe_seeds(run_example) -> None:
+    by_index, by_similarity = run_example("probe_seeds.py", "20").splitlines()
+    shares = [int(share) for line in (by_index, by_similarity) for share in re.findall(r"(\d+)%", line)]
+    assert len(shares) == 8
+    assert all(0 <= share <= 100 for share in shares)
+
+
 def test_predict_transformer(run_example) -> None:
     """The full prediction is better than that of the embeddings; an early twin at a small rate is almost exact."""
     lines = run_example("predict_transformer.py", "--max-words", "60", "--steps", "10", "--rates", "0.5").splitlines()[
