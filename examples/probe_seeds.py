@@ -42,5 +42,5 @@ if __name__ == "__main__":
     for match in ("index", "similarity"):
         between_seeds = [share(a, b, match) for a, b in combinations(runs, 2)]
         between_rates = [share(run, faster, match) for run in runs]
-        print(f"heads matched by {match}: {min(between_seeds):.0%} to {max(between_seeds):.0%} of the comparisons differ "
-              f"between seeds, {min(between_rates):.0%} to {max(between_rates):.0%} between rates")  # fmt: skip
+        seeds, rates = (f"{min(values):.0%} to {max(values):.0%}" for values in (between_seeds, between_rates))
+        print(f"heads matched by {match}: {seeds} of the comparisons differ between seeds, {rates} between rates")
