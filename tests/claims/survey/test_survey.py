@@ -40,9 +40,10 @@ def test_an_unknown_name_is_one_sentence(name: str) -> None:
 
 def test_a_report_with_findings() -> None:
     seen: list[tuple[float, float]] = []
-    report = ss.survey("decay-z", "retrieval", quick=True, progress=lambda *done: seen.append(done[:2]))
-    assert [claim.name for claim in report] == ["decay-z", "retrieval-hard", "retrieval-soft", "retrieval-trained-head"]
-    assert [claim.status for claim in report] == ["holds", "holds", "holds", "fails"]
+    report = ss.survey("factors-decay", "class", quick=True, progress=lambda *done: seen.append(done[:2]))
+    statuses = {claim.name: claim.status for claim in report}
+    assert statuses == {"factors-decay": "holds", "class-losses-gd": "holds", "class-losses-sign": "holds",
+                        "class-losses-sign-common": "fails"}  # fmt: skip
     assert all(isinstance(claim, SurveyClaim) for claim in report)
     assert seen == [(1, 2), (2, 2)]
     assert "quick" in report.setting
