@@ -101,6 +101,24 @@ def test_bad_input_is_one_sentence_and_code_2(refuses, tmp_path, words, field):
 
 
 @pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("run --eta-z -1", "--eta-z"),
+        ("run --eta-z=-1", "--eta-z"),
+        ("run negative.toml", "eta_z"),  # a key of the file
+        ("verify --map theorem-9", "--map"),
+        ("verify --finite-T 0", "--finite-T"),
+        ("text explain none.safetensors --query a", "MODEL"),
+    ],
+)
+def test_an_error_names_what_was_typed(scansnap, tmp_path, words, name):
+    (tmp_path / "negative.toml").write_text("[run]\neta_z = -1\n")
+    code, out, err = scansnap(*words.split())
+    assert (code, out) == (2, "")
+    assert err.startswith(f"Error: {name}: "), err
+
+
+@pytest.mark.parametrize(
     ("text", "field"),
     [
         ("[run]\nsteps = 'ten'\n", "steps"),

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import csv
-from concurrent.futures import Future
-from contextlib import contextmanager
 
 import pytest
+from local_pool import local_pool
 
 from scansnap.claims import regime_map, regime_map_sgd
 
@@ -14,23 +13,10 @@ MAP = ("verify", "--map", "theorem-3", "--sgd", "--points", 3, "--seeds", 2, "--
        "--x", "vocab_size=20:60", "--device", "cpu")  # fmt: skip
 
 
-@contextmanager
-def here(n):
-    """Work for other processes, done in this one."""
-
-    class Pool:
-        def submit(self, function, *words):
-            done = Future()
-            done.set_result(function(*words))
-            return done
-
-    yield Pool()
-
-
 @pytest.fixture
 def work(scansnap, monkeypatch):
     for module in (regime_map, regime_map_sgd):
-        monkeypatch.setattr(module, "killable_pool", here)
+        monkeypatch.setattr(module, "killable_pool", local_pool)
     monkeypatch.setattr(regime_map, "_point", lambda theorem, point: ({"theorem-3-upper": point.overlap - 0.5}, True))
     monkeypatch.setattr(regime_map, "as_completed", list)
     return scansnap

@@ -280,7 +280,7 @@ def test_a_training_that_comes_to_nothing_leaves_the_model_and_its_words(text_co
         (["train", "--out", "m.bin"], ("--out", "m.bin")),
         (["train", "--data", "nowhere"], "data"),
         (["train", "--resume", "--out", "none.safetensors"], ("--out", "none.safetensors")),
-        (["explain", "none.safetensors", "--query", "the"], ("checkpoint", "none.safetensors")),
+        (["explain", "none.safetensors", "--query", "the"], ("MODEL", "none.safetensors")),
     ],
 )
 def test_bad_input_is_one_sentence(text_refuses, text, tmp_path, words, field):

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from local_pool import local_pool
 
 from scansnap.claims import verify as claims
 from scansnap.cli import run as run_command
@@ -67,7 +68,7 @@ def work(scansnap, monkeypatch, tmp_path, evidence):
     monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(claims, "gather_evidence", lambda *_, **__: evidence[0])
     monkeypatch.setattr(claims, "judge_evidence", lambda *_: evidence[1])
-    monkeypatch.setattr(regime_map, "killable_pool", here)
+    monkeypatch.setattr(regime_map, "killable_pool", local_pool)
     monkeypatch.setattr(regime_map, "_point", lambda theorem, setting: ({"claim": setting.ratio - 100}, True))
     monkeypatch.setattr(regime_map, "as_completed", iter)
     (tmp_path / "s.toml").write_text(SWEEP)
@@ -76,19 +77,6 @@ def work(scansnap, monkeypatch, tmp_path, evidence):
     code, _, err = scansnap(*TRAIN, "--steps", 1, "--out", "m.safetensors")
     assert code == 0, err
     return scansnap
-
-
-@contextmanager
-def here(n):
-    class Pool:
-        def submit(self, function, *words):
-            class Job:
-                def result(self):
-                    return function(*words)
-
-            return Job()
-
-    yield Pool()
 
 
 def call(work, name, *more, path=None):

@@ -19,7 +19,7 @@ import scansnap.corpus.corpus as corpus_module
 import scansnap.corpus.tokenizers as module
 from refusals import refused
 from scansnap.corpus import Vocabulary, load_corpus
-from scansnap.corpus.corpus import TextSize, encode_blocks
+from scansnap.corpus.corpus import TextLength, encode_blocks
 from scansnap.corpus.sources import SPLITS
 from scansnap.corpus.subwords import SubwordCounter, Subwords
 from scansnap.corpus.tokenizers import SubwordEncoder, train_bpe
@@ -333,5 +333,5 @@ def test_nats_of_a_text_are_the_same_in_all_units(vocabulary: Subwords) -> None:
         assert size.per_word(perplexity) == pytest.approx(math.exp(nats / 5))
         assert size.bits_per_character(perplexity) == pytest.approx(nats / math.log(2) / 18)
     assert encode_blocks(words, ["of the\n"])[1].unknown == 1
-    assert TextSize(1000, 3).per_word(math.inf) == math.inf
-    assert TextSize(10, 10).per_word(7.5) == pytest.approx(7.5)
+    assert TextLength(1000, 3).per_word(math.inf) == math.inf
+    assert TextLength(10, 10).per_word(7.5) == pytest.approx(7.5)

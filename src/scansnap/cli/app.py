@@ -189,7 +189,7 @@ def _call() -> int:
 
 
 # fields of Python functions whose options have another name
-_OPTIONS = {"the theorem": "--map", "word": "--query", "context": "--finite-T"}
+_OPTIONS = {"the theorem": "--map", "word": "--query", "context": "--finite-T", "checkpoint": "--out"}
 
 
 def _typed_field(field: str) -> str:

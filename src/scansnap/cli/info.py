@@ -141,8 +141,8 @@ def _check(file: Path | None, kind: str, as_json: bool) -> int:
 
     def store(path: Path) -> CheckedFiles:
         storage = place_of(path)
-        files = checksums.check("the store", storage)
-        read_attributes(storage, "the store")
+        files = checksums.check("FILE", storage)
+        read_attributes(storage, "FILE")
         return files
 
     checks = {"trajectory": trajectory.check, "probe": trajectory.check, "sweep": store,
@@ -201,7 +201,7 @@ def _sweep(path: Path, as_json: bool) -> int:
     from scansnap.sweep.store import read_attributes
 
     storage = place_of(path)
-    attrs = read_attributes(storage, "the store")
+    attrs = read_attributes(storage, "FILE")
     plan = SweepPlan.from_json(attrs["plan"])
     names = list(storage.sizes())
     done = sum(len(marked_groups(names, f"classes-{s}.zarr/")) for s in range(len(plan.sizes)))

@@ -1,20 +1,18 @@
-"""Counts of the words before a query and its next word, which turn a corpus into sequence classes.
+"""Co-occurrence counts of a corpus, from which sequence classes are made.
 
 At position i the query is x_i, the next word x_{i+1}, and the context x_{i−window} … x_{i−1}: the query does not
-attend to itself. A class is a pair (query, next word); its context distribution P(l|n) is the frequency of l in the
-contexts of all occurrences of the pair.
+attend to itself. A class is a pair (query, next word); P(l|n) is the frequency of l in the contexts of the pair.
 
-**One class per next word.** In the theory ψ(n) is a function: the next token determines its query. In text it does not
-("of the", "in the"), and `scansnap.classes.SequenceClasses` refuses two classes with one next token.
-Pairs are therefore chosen greedily by their count, each next word for the query it follows most often among those
-still free (``disjoint=True``); ``share`` is the part of the queries' occurrences that the chosen pairs cover. With
-``disjoint=False`` a next word may be in several pairs, which is enough for measures of distinctness.
+**One class per next word.** In the theory the next token determines its query. In text it does not ("of the", "in
+the"), and `scansnap.classes.SequenceClasses` refuses two classes with the same next token. Pairs are therefore chosen
+greedily by their count, and a next word belongs to one query (``disjoint=True``). ``share`` is the share of the
+queries' occurrences that the chosen pairs cover. With ``disjoint=False`` a next word may be in several pairs, which is
+enough for measures of distinctness.
 
-**Lines.** Contexts cross <eos> by default, as the windows of language models do; <eos> is then a context word like
-others. With ``cross_eos=False`` they stop at the start of the line.
+**Lines.** Contexts cross <eos> by default, as the windows of language models do. With ``cross_eos=False`` they stop at
+the start of the line.
 
-The stream is read twice, in blocks: once for the pairs, once for their contexts. Memory depends on the block and on
-the size of the tables, never on the length of the stream.
+The stream is read twice in blocks, so memory does not depend on its length.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ DENSE_CELLS = 2**22  # tables up to this size are counted densely (32 MiB)
 
 @dataclass(frozen=True, eq=False)
 class Cooccurrence:
-    """Counts for K pairs over the ``top`` most frequent of the vocabulary's words."""
+    """Counts of K pairs over the ``top`` most frequent words."""
 
     query: IntArray  # (K,) word ids
     next_token: IntArray  # (K,)
@@ -55,7 +53,7 @@ class Cooccurrence:
 
     @property
     def share(self) -> float:
-        """The part of the queries' occurrences that the pairs cover."""
+        """Share of the queries' occurrences that the pairs cover."""
         return float(self.pair_counts.sum() / self.query_total)
 
     def table(self) -> dict[str, Any]:
@@ -116,7 +114,7 @@ def cooccurrence(
 
 
 def of_text(corpus: Corpus | TextSource | Path | str | None = None, **settings: Any) -> Cooccurrence:
-    """The counts of a corpus, or of a text for `scansnap.corpus.corpus.load_corpus`."""
+    """The counts of a corpus, or of a text that `scansnap.corpus.corpus.load_corpus` reads."""
     known = inspect.signature(cooccurrence).parameters
     check_keys("from_corpus", settings, [name for name in known if name not in ("corpus", "disjoint")])
     return cooccurrence(corpus if isinstance(corpus, Corpus) else load_corpus(corpus), **settings)

@@ -1,9 +1,8 @@
 """A corpus: the three splits of a source as token ids, with the vocabulary of its training split.
 
-A perplexity is per token, word or character. A text has the same nats however it is cut, but the number of tokens
-depends on the cuts, so a perplexity per token compares only models with the same tokens. Every token but the first is
-predicted, and every word but the first; the end of a line is a word. Where a vocabulary does not know a word, <unk> is
-predicted instead, which is easier: ``unknown`` counts them.
+Perplexity is per token, word or character. Perplexity per token compares only models with the same tokenizer. Every
+token but the first is predicted, and every word but the first; the end of a line is a word. A word outside the
+vocabulary is <unk>, which is easier to predict: ``unknown`` counts them.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ from scansnap.progress import Progress
 from scansnap.storage import WriteError
 
 VOCAB_SIZE = 8000  # of a trained tokenizer, by default
-TRAINED_ON = 2**25  # bytes of text, about, that a tokenizer is trained on, spread evenly over the training split
+TRAINED_ON = 2**25  # approximate bytes on which a tokenizer is trained, spread evenly over the training split
 Data = TextSource | Path | str | Sequence[Path | str]
 
 
 @dataclass(frozen=True)
-class TextSize:
+class TextLength:
     """The size of a text in several units."""
 
     tokens: int
@@ -52,7 +51,7 @@ class TextSize:
         return math.log(perplexity) * (self.tokens - 1)
 
 
-def encode_blocks(vocabulary: Vocabulary, blocks: Iterable[str]) -> tuple[Tokens, TextSize]:
+def encode_blocks(vocabulary: Vocabulary, blocks: Iterable[str]) -> tuple[Tokens, TextLength]:
     """The ids of a text in blocks of whole lines, and its size."""
     parts: list[Tokens] = [np.zeros(0, np.int32)]
     words = characters = 0
@@ -61,7 +60,7 @@ def encode_blocks(vocabulary: Vocabulary, blocks: Iterable[str]) -> tuple[Tokens
         words += len(split_words(block))
         characters += sum(len(" ".join(line.split())) for line in block.split("\n")) + block.count("\n")
     tokens = np.concatenate(parts)
-    return tokens, TextSize(len(tokens), words, characters, int((tokens == vocabulary.unk).sum()))
+    return tokens, TextLength(len(tokens), words, characters, int((tokens == vocabulary.unk).sum()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +96,7 @@ class Corpus:
     def per_word(self, perplexity: float, split: str = "valid") -> float:
         """The perplexity per word of a split, from that per token: comparable for any tokens."""
         tokens = self.split(split).size
-        return TextSize(tokens, self.n_words.get(split, tokens)).per_word(perplexity)
+        return TextLength(tokens, self.n_words.get(split, tokens)).per_word(perplexity)
 
     def __repr__(self) -> str:
         sizes = " + ".join(f"{self.split(name).size} {name}" for name in SPLITS)
@@ -216,14 +215,14 @@ def _corpus(source: TextSource, encoded: EncodedText) -> Corpus:
 def _counter(
     tokenizer: Path | str, vocab_size: int | None, min_count: int | None, max_words: int | None
 ) -> tuple[dict[str, int | str | None], Callable[[TextSource], TokenCounter]]:
-    """The settings that decide the vocabulary, and a function that makes its counter; refuses contradictions."""
+    """The settings of the vocabulary and a function that creates its counter; contradictions are refused."""
     from scansnap.corpus import tokenizers
     from scansnap.corpus.subwords import SubwordCounter
 
     if vocab_size is not None and str(tokenizer) != "bpe":
         raise InputError("vocab_size", vocab_size, "None unless the tokenizer is bpe")
     if str(tokenizer) == "words":
-        checked = WordCounter(min_count, max_words)  # refuses bad input
+        checked = WordCounter(min_count, max_words)
         settings: dict[str, int | str | None] = {"min_count": checked.min_count, "max_words": checked.max_words}
         return settings, lambda source: WordCounter(min_count, max_words)
     for name, value in (("min_count", min_count), ("max_words", max_words)):

@@ -1,9 +1,8 @@
 """Encode a text into files of token ids, in one pass and in memory that does not grow with the text.
 
-Ids are ordered by frequency, which is known only at the end. So the text is first encoded with the numbers that a
-counter assigns to words as they appear (four bytes each, in a temporary file), and these numbers are then replaced by
-ids, block by block. The files are plain ``.npy`` with two bytes for each id where the vocabulary allows it, and
-`map_split` maps them without reading.
+Ids are ordered by frequency, which is known only at the end. So the text is first encoded with the numbers of words in
+order of appearance (four bytes each, in a temporary file), which are then replaced by ids block by block. The files are
+``.npy`` with two bytes per id if the vocabulary allows it; `map_split` maps them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""WikiText from the Hugging Face hub by name: one revision, compared with its published size, and cached.
+"""WikiText from the Hugging Face hub: a fixed revision, compared with its published size, and cached.
 
-The package ``datasets`` downloads it the first time. The text is then written to the cache
-(`scansnap.corpus.cache`) as a folder of text files, and read from there without hub and package.
+The package ``datasets`` downloads it once. Later the text is read from the cache (`scansnap.corpus.cache`) without
+network and package.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ ROWS = 20_000  # lines read at a time
 
 @dataclass(frozen=True)
 class PublishedSplit:
-    """The size of a split: lines, and bytes as the hub counts them (a line without words has none)."""
+    """The size of a split: lines, and bytes as the hub counts them (an empty line has none)."""
 
     lines: int
     bytes: int
     words: str | None = None  # `checksum_of`, where it is known
 
 
-# lines and bytes are those of the dataset's card, less the four bytes that its table needs for each line
+# lines and bytes of the dataset's card, without the four bytes per line of its table
 PUBLISHED = {
     "wikitext-2": {
         "train": PublishedSplit(36_718, 10_771_246, "9bd9e325b08741099df5d1c51b38354baf4eb387c5320f97aeaeb73983a0754b"),

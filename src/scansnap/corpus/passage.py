@@ -1,9 +1,8 @@
-"""Sequence classes of a short text: pairs of words that occur repeatedly, and the words before them.
+"""Sequence classes of a short text: repeated pairs of words and the words before them.
 
 Words are letters and digits in lower case; a sentence ends at . ! ? or at the end of a line. A class is a pair (last
-word, next word) that occurs at least twice, and its context distribution is how often each word occurs before the pair
-in its sentence (`scansnap.corpus.cooccurrence`). Pairs that only begin sentences have no context and are no
-classes.
+word, next word) that occurs at least twice. Its context distribution has the words before the pair in its sentence
+(`scansnap.corpus.cooccurrence`), so pairs that only begin sentences are no classes.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _END = re.compile(r"[.!?…]+(?=\W|$)|[\r\n]+")
 
 @dataclass(frozen=True, eq=False)
 class Passage:
-    """A text and the pairs that may be its classes, the most frequent first."""
+    """A text and its possible classes, the most frequent pairs first."""
 
     vocabulary: Vocabulary
     n_words: int
@@ -50,9 +49,8 @@ class Passage:
     def chosen(self) -> list[tuple[str, str]]:
         """Up to six classes by default: last words with two next words each, which the context must distinguish.
 
-        The two next words are frequent, and most of what follows the last word: n (n/followed)² is largest, where n
-        counts the two. If no last word has two next words, it has one. A next word belongs to one class (see
-        `scansnap.corpus.cooccurrence`).
+        The two next words are frequent and make up most of what follows the last word: n (n/followed)² is largest,
+        where n counts both. If no last word has two next words, one is enough. A next word belongs to one class.
         """
         by_query: dict[str, list[str]] = {}
         best: dict[str, float] = {}

@@ -1,7 +1,6 @@
-"""Sources of text: folders, files, a well-known corpus by name, or the docstrings of the standard library.
+"""Sources of text: folders, files, a corpus by name, or the docstrings of the standard library.
 
-A source is three splits of plain text. A line ends with a line feed, and white space separates words. Text is read when
-it is needed, in blocks of whole lines.
+A source has three splits of plain text, which are read in blocks of whole lines. White space separates words.
 """
 
 from __future__ import annotations

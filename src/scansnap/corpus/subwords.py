@@ -1,7 +1,7 @@
-"""Vocabularies of subwords: the tokens of a tokenizer, numbered from the most frequent to the rarest, like words.
+"""Vocabularies of subwords: the tokens of a tokenizer in order of frequency.
 
-The k most frequent subwords are the ids below k. All subwords of the tokenizer are included, also those with count 0.
-A subword that begins a word is written as it is, one that continues a word with ## before it: ``river``, ``##bank``.
+All subwords of the tokenizer are included, also those with count 0. A subword that continues a word is written with ##
+before it: ``river``, ``##bank``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Words and their ids: ids in order of frequency, so that the k most frequent words are the ids below k.
+"""Vocabularies of words: ids are in order of frequency, so the k most frequent words are the ids below k.
 
-Word level, as in WikiText: white space separates words and every line ends with ``<eos>``. Words outside the vocabulary
-are ``<unk>``. A text may contain both special tokens itself; their ids follow from their frequency, as for any word.
+White space separates words and every line ends with ``<eos>``, as in WikiText. Words outside the vocabulary are
+``<unk>``. A text may contain both special tokens; their ids follow from their frequency, too.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Batches of a token stream for word language models: columns and windows.
 
-The stream is divided into ``batch`` columns of equal length; the batches are windows of ``length`` tokens down the
-columns, and the targets are the same windows one token later. In order, column b of a batch continues column b of the
-batch before it. Tokens that do not fill a column (fewer than ``batch``) are dropped; the last window may be shorter.
+The stream is divided into ``batch`` columns of equal length. A batch is a window of ``length`` tokens of each column,
+and its targets are the same windows one token later. In order, column b continues column b of the batch before. Fewer
+than ``batch`` tokens that do not fill a column are dropped; the last window may be shorter.
 
 A stream that is mapped from a file (as in a corpus) stays mapped: a batch reads its own windows. On CUDA a stream of up
 to 2²⁸ tokens (1 GiB) is copied to the device; of a longer one each batch is sent through pinned memory.

@@ -1,7 +1,7 @@
-"""Where the groups of a sweep run: on this machine one after the other, or on a Ray cluster.
+"""Compute the groups of a sweep, on this machine one after the other or on a Ray cluster.
 
-Each Ray task is one batched group, which its worker computes and writes. The driver plans and counts. Every machine
-must therefore reach the store: in a folder that all of them share, or in a bucket.
+Each Ray task is one batched group, which its worker computes and writes. So every machine must reach the store: a
+shared folder or a bucket.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scansnap.sweep.plan import ClassSetCosts, RunGroup, SweepPlan
 from scansnap.sweep.store import RegionWriter, StoreError, SummaryPiece, summary_pieces
 from scansnap.sweep.work import SweepJob, run_group
 
-TASK = "scansnap-group"  # how a task is called in Ray's own views
+TASK = "scansnap-group"  # name of a task in Ray's dashboard
 Note = Callable[[str], None]
 _PROBE_SECONDS = 0.3
 
@@ -26,9 +26,9 @@ _PROBE_SECONDS = 0.3
 def run_locally(
     sweep: Sweep, job: SweepJob, writer: RegionWriter, groups: Iterable[RunGroup], report: Callable[[int], None]
 ) -> Generator[tuple[RunGroup, Failure | None]]:
-    """Compute and write each group; yields it with the reason if it failed. A store that takes no more ends it.
+    """Compute and write each group; yield it with the reason if it failed. StoreError if the store cannot be written.
 
-    The engine uses all cores, or the GPU, inside a group. ``report(runs)`` is called with the share that is done.
+    The engine uses all cores, or the GPU, within a group. ``report(runs)`` is called with the finished share.
     """
     for group in groups:
         classes, size = sweep.class_sets[group.class_set].classes, len(group)
@@ -37,7 +37,7 @@ def run_locally(
             arrays = run_group(job, classes, group.start, group.stop,
                                lambda done, total, size=size: report(size * done // total))  # type: ignore[misc] # fmt: skip
             writer.write(group, arrays)
-            del arrays  # not kept while the next ones are computed
+            del arrays  # free their memory before the next group
         except StoreError:
             raise
         except Exception as error:
@@ -49,7 +49,7 @@ def run_on_ray(
     cluster: Cluster, job: SweepJob, sweep: Sweep, writer: RegionWriter, groups: Sequence[RunGroup],
     memory: Callable[[RunGroup], int], note: Note,
 ) -> Generator[tuple[RunGroup, Failure | None]]:  # fmt: skip
-    """As `run_locally`, in the order in which groups are finished."""
+    """As `run_locally`, in the order in which groups finish."""
     shared = (job, tuple(class_set.classes for class_set in sweep.class_sets), writer)
     with cluster.connected(max(map(memory, groups), default=0)):
         for group, result in spread(_group, shared, groups, cluster, memory=memory, name=TASK, note=note):
@@ -57,21 +57,21 @@ def run_on_ray(
 
 
 def summarise(writer: RegionWriter, cluster: Cluster | None, memory: int, note: Note) -> Iterator[bool]:
-    """Write the root's summary, piece by piece; yields whether all runs of a piece are done."""
+    """Write the root's summary in pieces; yield whether all runs of a piece are done."""
     pieces = summary_pieces(writer.plan)
-    if cluster is None or len(pieces) == 1:  # not worth the way
+    if cluster is None or len(pieces) == 1:
         yield from map(writer.summarise, pieces)
         return
     results = spread(_piece, writer, pieces, cluster, memory=lambda piece: memory, name="scansnap-summary", note=note)
     for piece, result in results:
         complete = _raised(result)
         if isinstance(complete, Failure):
-            raise StoreError(f"{piece} could not be made ({complete.reason})")
+            raise StoreError(f"{piece} could not be computed ({complete.reason})")
         yield complete
 
 
 def _raised(result: Any) -> Any:
-    """A store that takes no more ends the sweep, whoever met it."""
+    """Raise the StoreError of a worker."""
     if isinstance(result, StoreError):
         raise result
     return result
@@ -95,10 +95,9 @@ def _piece(writer: RegionWriter, piece: SummaryPiece) -> bool | StoreError:
 
 
 def estimate_seconds(sweep: Sweep, plan: SweepPlan, class_sets: ClassSetCosts) -> float:
-    """Seconds the whole sweep may take here, from a short measured piece of each class set's first group.
+    """Estimated seconds of the whole sweep on this machine, without recording and writing.
 
-    Steps are timed on all runs of the group (at most 64) until there is something to time; measures that go run by
-    run as the schema took them. Recording and writing are not in it.
+    A few steps of each class set's first group (at most 64 runs) are timed.
     """
     total = 0.0
     for class_set, schema, size in zip(sweep.class_sets, class_sets.schemas, plan.sizes, strict=True):

@@ -1,4 +1,4 @@
-"""A sweep as a TOML file, read and checked before anything starts.
+"""Read and check the TOML file of a sweep.
 
 ::
 
@@ -50,10 +50,10 @@ _RANGE = "a number, a list of numbers, or for integers a range such as '0:10' (1
 
 @dataclass(frozen=True)
 class Axes:
-    """Named values of each axis, slowest first: the outer product of rates and seeds, of which any slice can be made.
+    """Values of each axis, slowest first; the runs are their outer product.
 
-    The seed varies slowest, whatever the order in the file, and the last other axis fastest. So neighbouring runs share
-    a seed, hence their data, and a slice samples each of its few streams once.
+    The seed varies slowest, whatever the order in the file. So neighbouring runs share their data, which a slice
+    samples once.
     """
 
     values: dict[str, np.ndarray]
@@ -75,7 +75,7 @@ class Axes:
 
     @property
     def coordinates(self) -> tuple[str, ...]:
-        """The run fields a store has along its runs: one weight decay for both tables, unless they have their own."""
+        """Run fields in the store: one weight decay, or one per table if the file sets them separately."""
         apart = any(name in self.values for name in DECAYS)
         return tuple(name for name in run_fields() if name not in (("weight_decay",) if apart else DECAYS))
 
@@ -123,7 +123,7 @@ class ClassSet:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a sweep file says: class sets × axes, all with the same settings and measures."""
+    """A sweep: class sets × axes with common settings and measures."""
 
     class_sets: tuple[ClassSet, ...]
     axes: Axes
@@ -132,7 +132,7 @@ class Sweep:
     stored: tuple[str, ...]  # variables of the trajectory that go into the store
     measures: tuple[Measure, ...]
     most_runs: int | None  # in a group
-    text: str  # the file's content as canonical JSON: what decides the numbers
+    text: str  # the file's content as canonical JSON, which determines the numbers
 
     def __len__(self) -> int:
         return len(self.class_sets) * len(self.axes)
@@ -162,11 +162,11 @@ def from_table(table: dict[str, Any], where: str = "the sweep") -> Sweep:
             if isinstance(run[name], list | str):
                 raise InputError(f"{name} in [run]", run[name], "one number", "put several into [grid]")
             axes_table[name] = run.pop(name)
-    wanted = measures(table.get("measure", {}))
+    functions = measures(table.get("measure", {}))
     stored = settings({"variables": run.get("variables", _STORED)}).variables
-    if repeated := [measure.name for measure in wanted if measure.name in stored]:
+    if repeated := [measure.name for measure in functions if measure.name in stored]:
         raise InputError("name in [measure]", repeated[0], "a name that no variable of the run has")
-    needed = dict.fromkeys((*stored, *(name for measure in wanted for name in measure.needs)))
+    needed = dict.fromkeys((*stored, *(name for measure in functions for name in measure.needs)))
     options = {**run, "variables": tuple(needed)}
     checked, axes = settings(options), Axes.of(axes_table)
     checked.refuse_idle_momentum(axes.values.get("momentum", np.zeros(1)))
@@ -179,7 +179,7 @@ def from_table(table: dict[str, Any], where: str = "the sweep") -> Sweep:
         options=arguments(options),
         settings=checked,
         stored=stored,
-        measures=wanted,
+        measures=functions,
         most_runs=most_runs,
         text=json.dumps(table, sort_keys=True),
     )

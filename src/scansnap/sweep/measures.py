@@ -1,8 +1,8 @@
 """The ``[measure]`` table: which functions of ``scansnap.measure`` are applied to each run, with which options.
 
-A key is the name of a function (``recall = { threshold = 0.01 }``, ``snap_time = {}``), or a name of your own with
-the function beside it (``top3 = { function = "top_mass", k = 3 }``). Every measure is a function of one run, so
-the numbers do not depend on how runs are grouped.
+A key is the name of a function (``recall = { threshold = 0.01 }``, ``snap_time = {}``), or your own name with a
+function (``top3 = { function = "top_mass", k = 3 }``). A measure is a function of one run, so the numbers do not depend
+on the groups.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from scansnap import measure
 from scansnap.checks import InputError, check_choice, check_keys
 from scansnap.classes import SequenceClasses
 
-# what each takes first (the attention or the whole trajectory), and what must be recorded for it
+# the first argument of each function (attention or the trajectory), and the variables that it needs
 _TAKES = {
     "entropy": "attention", "distinct_entropy": "attention", "effective_support": "attention", "recall": "attention",
     "top_mass": "attention", "log_odds": "data", "snap_time": "data", "scan_rank_correlation": "data",
@@ -28,7 +28,7 @@ _TAKES = {
 _NEEDS = {"fates": ("attention", "z")}
 _NAMES = {"entropy": "attention_entropy"}  # over all tokens; a trajectory's ``entropy`` is over the distinct ones
 _OURS = ("data", "attention", "classes", "pool")  # arguments that are not options
-_ONE_BY_ONE = ("snap_time",)  # draws random numbers for one run after the other: each must be the first
+_ONE_BY_ONE = ("snap_time",)  # it draws random numbers for runs in turn, so each run is measured alone
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Measure:
 
 
 def measures(table: dict[str, Any]) -> tuple[Measure, ...]:
-    """From the ``[measure]`` table; names and options are checked, values are when they meet the first run."""
+    """Read the ``[measure]`` table; values of options are checked with the first run."""
     result = []
     for name, value in table.items():
         settings = {} if value is True else value

@@ -1,14 +1,12 @@
-"""Into which groups a sweep falls: slices of the runs of one class set, as large as memory allows.
+"""Divide a sweep into groups: slices of the runs of one class set, as large as memory allows.
 
-A group is what is simulated at once, what one task of a cluster does, and what one chunk of the store holds. It
-is never a single run unless nothing more fits. The plan follows from the sweep file, the memory limit and whether
-there is a GPU, but not from the machine: every machine has the same chunks. It is part of the store.
+A group is simulated at once; it is one task of a cluster and one chunk of the store. The sweep file, the memory limit
+and the kind of device determine the plan, so every machine has the same chunks. The plan is part of the store.
 
-Memory of a group, from the sizes that the engine itself works with. Per run: the tables Y (L × J) and Z (H × Q × M)
-with their optimiser buffers, three times (the state before some steps, the parts after them, and these joined); what is
-recorded, twice (as recorded and joined), and what the measures compute. Per seed: initial values in double precision
-while they are drawn, and mini-batches. Beside these the temporaries, which the engine bounds itself. On a GPU the sum
-counts device and host. Libraries are not counted: they take some 0.5 GB in every process.
+Memory of a group is estimated from the engine's sizes. Per run: the tables Y (L × J) and Z (H × Q × M) with their
+optimiser buffers, three times (before some steps, after them, and joined); records, twice; and measures. Per seed:
+initial values in double precision while they are drawn, and mini-batches. In addition the engine's temporaries, which
+are bounded. On a GPU the sum counts device and host. Libraries take another 0.5 GB per process.
 """
 
 from __future__ import annotations
@@ -140,7 +138,7 @@ class RunGroup:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """How many runs a group of each class set has; only a set's last group may be smaller."""
+    """The size of the groups of each class set; only the last group of a set may be smaller."""
 
     memory: int  # most bytes of a group
     device: str

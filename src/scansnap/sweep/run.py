@@ -1,4 +1,4 @@
-"""A sweep from file to store: plan or resume, execute group by group, finish."""
+"""Run a sweep from its file to its store: plan or resume, compute the groups, finish."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SweepOutcome:
 
 @dataclass
 class PreparedSweep:
-    """A sweep that is ready to start."""
+    """A checked sweep with its plan and store."""
 
     sweep: Sweep
     plan: SweepPlan
@@ -124,10 +124,10 @@ def run(
     progress: Progress = lambda done, total: None,
     note: Callable[[str], None] = lambda words: None,
 ) -> SweepOutcome:
-    """Compute the missing groups. A group that fails is left for the next time, Ctrl-C ends at once."""
+    """Compute the missing groups. A failed group stays missing; Ctrl-C ends at once."""
     store = ready.store
     with ExitStack() as stack:
-        if isinstance(store.place, Folder):  # refuses a second command; the results do not depend on it
+        if isinstance(store.place, Folder):  # refuses a second process; the results do not depend on it
             stack.enter_context(write_lock("--out", store.place.path))
         if not ready.resumed:
             if cluster is not None:  # refuses before anything is written

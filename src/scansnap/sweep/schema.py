@@ -1,8 +1,7 @@
-"""What the store will hold of a class set, from the state before the first update.
+"""Names, dimensions and types of the variables that the store will have of a class set.
 
-One run of zero steps, its record repeated to the length the real ones will have, is measured as the real ones
-will be. So names, dimensions and types come from the code that makes them, and an option that a measure refuses
-is refused before anything starts.
+They come from one run of zero steps, whose record is repeated to the length of a real one and measured as real runs
+are. So an option that a measure refuses is refused before anything starts.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from scansnap.sweep.work import results
 
 @dataclass(frozen=True)
 class StoredVariable:
-    """An array of the store along run and perhaps more."""
+    """An array of the store along run and perhaps other dimensions."""
 
     name: str
     dims: tuple[str, ...]  # run first
@@ -42,7 +41,7 @@ class Schema:
 
     variables: tuple[StoredVariable, ...]
     fixed: dict[str, tuple[tuple[str, ...], np.ndarray, dict[str, Any]]]  # dims, values, attributes
-    recorded_bytes: int  # of one run while it is worked on: all that is recorded, stored or not
+    recorded_bytes: int  # all records of a run, stored or not
     measuring_seconds: float  # for one run, of the measures that go run by run
 
     @property
@@ -80,7 +79,7 @@ def _plain(attrs: dict[Any, Any]) -> dict[str, Any]:
 
 
 def summary(variables: tuple[StoredVariable, ...]) -> tuple[StoredVariable, ...]:
-    """What the root of the store has of every run: variables along run and step, those by class as their mean."""
+    """The root's variables: those along run and step, and means over classes."""
     root = []
     for v in variables:
         dims = tuple(dim for dim in v.dims if dim != "seq_class")
@@ -96,7 +95,7 @@ def summary(variables: tuple[StoredVariable, ...]) -> tuple[StoredVariable, ...]
 
 
 def class_mean(values: np.ndarray, axis: int) -> np.ndarray:
-    """The mean over classes, leaving out NaN (a class without distinct tokens has no entropy over them)."""
+    """The mean over classes without NaN (a class without distinct tokens has no entropy)."""
     known = ~np.isnan(values)
     with np.errstate(invalid="ignore"):
         return (np.where(known, values, 0).sum(axis) / known.sum(axis)).astype(values.dtype)

@@ -1,4 +1,4 @@
-"""The results of a sweep: one Zarr store, filled region by region, and resumable after any interruption.
+"""The Zarr store of a sweep, which workers fill region by region.
 
 ::
 
@@ -6,16 +6,15 @@
       classes-0.zarr/           the first class set in full; itself a trajectory: scansnap.load reads it
       classes-1.zarr/           …
 
-Runs are numbered class set by class set; ``run`` in ``classes-1.zarr`` goes on where ``classes-0.zarr`` ends. The
-template has all metadata and coordinates from the beginning, under a table of checksums. Workers write the regions of
-their groups, with no lock: a group is one chunk of runs of its class set, so two groups share no object, and a group
-that is written twice is written with the same bytes. Its chunk of ``done``, written last, is its marker. The root's
-summary is computed from the class sets when all groups are through, in pieces of a chunk of runs each. An empty file
-``complete`` comes last.
+Runs are numbered class set by class set; ``run`` in ``classes-1.zarr`` continues that of ``classes-0.zarr``. The
+template, written first, has all metadata and coordinates and a table of checksums. Workers write the regions of their
+groups without a lock: a group is one chunk of runs of its class set, so groups share no object, and a group written
+twice has the same bytes. Its chunk of ``done``, written last, is its marker. At the end the root's summary is computed
+from the class sets, one chunk of runs at a time. An empty file ``complete`` comes last.
 
-A store that is resumed is read as a whole (in a bucket, which has checksums of its own, only names are compared): a
-group with a missing or damaged chunk is computed again, and a damaged template is refused. A chunk that was deleted,
-which Zarr itself reads as fill values, is noticed: all chunks are written, even those with nothing but fill values.
+Resuming reads the whole store (in a bucket, which has checksums of its own, only names): a group with a missing or
+damaged chunk is computed again, and a damaged template is refused. All chunks are written, even those with only fill
+values, so that a deleted chunk is noticed.
 """
 
 from __future__ import annotations
@@ -40,11 +39,9 @@ from scansnap.sweep.schema import class_mean
 from scansnap.sweep.template import DONE, FORMAT, ROOT_CHUNK, StoreTemplate, prefix_of, set_name
 from scansnap.sweep.work import Arrays
 
-_OLDER = ("scansnap sweep 1", "scansnap sweep 2")
-
 
 class StoreError(Exception):
-    """The place does not take the results."""
+    """The store cannot be written."""
 
 
 class SweepStore:
@@ -56,17 +53,17 @@ class SweepStore:
         self.complete = False  # nothing to do
 
     def create(self, *, replaces: bool) -> None:
-        """An empty store in place of whatever was there."""
+        """Write the template, in place of an existing store."""
         with _writing(self.place, "the store"):
             self.place.begin(self.template.contents(), "zarr.json", replaces=replaces)
 
     def writer(self) -> RegionWriter:
-        """For the workers, who may be in other folders."""
+        """The writer for workers, which may have another working folder."""
         place = Folder(self.place.path.absolute()) if isinstance(self.place, Folder) else self.place
         return RegionWriter.of(place, self.template)
 
     def missing(self) -> list[RunGroup]:
-        """Groups without a marker or with damage, whose markers then are gone; refuses a damaged template."""
+        """Groups without a marker or with damage, whose markers are deleted; `Damaged` if the template is."""
         with _writing(self.place, "what was left unfinished"):
             sizes = self.place.sizes()
             self._check_template(sizes)
@@ -91,7 +88,7 @@ class SweepStore:
         return missing
 
     def finish(self, complete: bool) -> bool:
-        """Everything survives the machine's end; a store that is complete says so."""
+        """Flush the store, and mark it as complete."""
         with _writing(self.place, "the last results"):
             self.place.sync()
             if complete:
@@ -111,7 +108,7 @@ class SweepStore:
                 raise Damaged("--out", self.place, damage.part, damage.problem, "--overwrite starts again") from None
 
     def _damage(self, s: int | None, sizes: dict[str, int]) -> tuple[dict[int, str], set[int]]:
-        """What is wrong with the marked groups of a folder, by number, and the numbers of all marked groups."""
+        """Damage of a folder's marked groups by number, and the numbers of all marked groups."""
         prefix, marked = prefix_of(s), marked_groups(sizes, prefix_of(s))
         names = [v.name for v in self.template.filled(s)]
         n_groups = len(self.template.plan.groups(s) if s is not None else summary_pieces(self.template.plan))
@@ -141,7 +138,7 @@ def summary_pieces(plan: SweepPlan) -> list[SummaryPiece]:
 
 @dataclass(frozen=True)
 class RegionWriter:
-    """Fills regions of a store: small, and sent to each worker once."""
+    """Writes regions of a store; it is sent to each worker once."""
 
     place: Objects
     table: Entry  # of the root's checksums: a store of another sweep is not written to
@@ -178,7 +175,7 @@ class RegionWriter:
             self._array(prefix + name)[start : start + len(value)] = value
 
     def _means(self, name: str, piece: SummaryPiece) -> Iterator[np.ndarray]:
-        """RunGroup by group: what is averaged may be many times as large as its means."""
+        """Values of a summary piece, group by group to limit memory."""
         n, axis = self.plan.n_runs, self.means[name]
         for s in range(piece.start // n, (piece.stop - 1) // n + 1):
             source, size = self._array(f"{set_name(s)}/{name}"), self.plan.sizes[s]
@@ -215,13 +212,10 @@ def read_attributes(place: Objects, field: str = "--out") -> dict[str, Any]:
         stored = attrs["format"]
     except (ValueError, KeyError, TypeError, RecursionError):
         attrs, stored = {}, None
-    if stored in _OLDER:
-        message = f"{place} has the format '{stored}' of an earlier version; pass --overwrite to replace it"
-        raise InputError.conflict(field, message, str(place))
     if stored == FORMAT or not isinstance(table, str):
         checksums.check_files(field, place, checksums.read_table(field, place), ["zarr.json"])
     if stored != FORMAT:
-        raise InputError(field, str(place), f"a store of the format '{FORMAT}'")
+        raise InputError(field, str(place), f"a store of the format '{FORMAT}'", "pass --overwrite to replace it")
     return dict(attrs)
 
 

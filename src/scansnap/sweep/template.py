@@ -1,7 +1,6 @@
-"""The template of a sweep's store: the metadata of all arrays, the coordinates of all runs, and no results.
+"""The template of a sweep's store: metadata of all arrays and coordinates of all runs, without results.
 
-Written once, before any run is made. Workers then fill regions of its arrays (`scansnap.sweep.store`). The same
-sweep and plan give the same bytes on every machine.
+Workers fill regions of its arrays (`scansnap.sweep.store`). A sweep and its plan determine its bytes.
 """
 
 from __future__ import annotations
@@ -41,13 +40,13 @@ def set_name(s: int) -> str:
 
 
 def prefix_of(s: ClassSetNumber) -> str:
-    """What the names of a class set's objects begin with, or those of the root."""
+    """Prefix of the names of a class set's objects, or of the root's."""
     return "" if s is None else f"{set_name(s)}/"
 
 
 @dataclass(frozen=True)
 class StoreTemplate:
-    """What a sweep and its plan say about a store before any run is made."""
+    """The content of a store before any run."""
 
     sweep: Sweep
     plan: SweepPlan
@@ -105,7 +104,7 @@ class StoreTemplate:
     def _create_arrays(
         self, group: Any, s: ClassSetNumber, sets: Sequence[int], fixed: dict[str, Any], chunk: int
     ) -> None:
-        """The arrays of a folder with the runs of these class sets: what is known of them, and room for the rest."""
+        """Create the arrays of a folder with the runs of these class sets, and write the known values."""
         coords, n = self._coords(sets), self.plan.n_runs
         numbers = np.arange(sets[0] * n, (sets[-1] + 1) * n)
         for name, values in {"run": numbers, **coords}.items():
@@ -122,7 +121,7 @@ class StoreTemplate:
         group.attrs["coordinates"] = " ".join([*coords, *labels, *health, DONE.name])
 
     def _coords(self, sets: Sequence[int]) -> dict[str, np.ndarray]:
-        """What is known of each run of these class sets beforehand."""
+        """Coordinates of the runs of these class sets."""
         n, schema = self.plan.n_runs, self.schemas[0]
         taken = {*run_fields(), "run", "class_set", "done", *schema.fixed, *(v.name for v in schema.variables)}
         runs, class_sets = self.sweep.axes.take(0, n), [self.sweep.class_sets[s] for s in sets]
@@ -135,10 +134,7 @@ class StoreTemplate:
 
 
 def _consolidated(plain: Mapping[str, dict[str, Any]], prefix: str) -> bytes:
-    """The ``zarr.json`` of a group that repeats its members', so that xarray opens it in one read.
-
-    Sorted by name, which Zarr's own does not promise: the same sweep has the same bytes.
-    """
+    """The ``zarr.json`` of a group with that of its members, sorted by name so that its bytes are reproducible."""
     own = f"{prefix}zarr.json"
     members = {name.removeprefix(prefix).removesuffix("/zarr.json"): node for name, node in sorted(plain.items())
                if name.startswith(prefix) and name != own}  # fmt: skip
@@ -156,7 +152,7 @@ def create_array(
     dtype: np.dtype | None = None,
     attrs: dict[str, Any] | None = None,
 ) -> None:
-    """An array that xarray reads, in chunks of ``chunk`` runs, each under a CRC; empty where only a shape is given."""
+    """Create an array for xarray in chunks of ``chunk`` runs with a CRC each; without values for a shape alone."""
     from zarr.codecs import Crc32cCodec, ZstdCodec
 
     shape = values.shape if isinstance(values, np.ndarray) else values
@@ -172,7 +168,7 @@ def create_array(
 
 
 def chunk_shape(dims: tuple[str, ...], shape: tuple[int, ...], chunk: int | None, item: int) -> tuple[int, ...]:
-    """Whole groups along run; along step, then the rest, cut until a chunk has at most 32 MiB."""
+    """Whole groups along run; steps and then other dimensions are halved until a chunk has at most 32 MiB."""
     chunks = [max(1, n) for n in shape]
     if chunk is not None:
         chunks[dims.index("run")] = chunk

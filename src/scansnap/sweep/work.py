@@ -1,4 +1,4 @@
-"""One group of runs, from rates to arrays: what every worker does, on this machine or another."""
+"""Simulate and measure one group of runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEALTH = ("status", "failed_step")  # coordinates of a trajectory that are known
 
 @dataclass(frozen=True)
 class SweepJob:
-    """What all groups share, apart from the classes; small, and sent to each worker once."""
+    """Settings that all groups share, apart from the classes; sent to each worker once."""
 
     axes: Axes
     options: dict[str, Any]
@@ -33,7 +33,7 @@ class SweepJob:
 def run_group(
     job: SweepJob, classes: SequenceClasses, start: int, stop: int, progress: Progress | None = None
 ) -> Arrays:
-    """Simulate and measure runs start … stop − 1; Ctrl-C raises, as half a group is of no use."""
+    """Simulate and measure runs start … stop − 1; Ctrl-C raises."""
     data = simulate(classes, job.axes.take(start, stop), **job.options, device=job.device, progress=progress)
     stored = results(data, classes, job.stored, job.measures)
     return {str(name): np.ascontiguousarray(v.values) for name, v in stored.variables.items()
@@ -43,10 +43,9 @@ def run_group(
 def results(
     data: xr.Dataset, classes: SequenceClasses, stored: tuple[str, ...], measures: tuple[Measure, ...]
 ) -> xr.Dataset:
-    """The stored variables of a trajectory and its measures, run first; coordinates as the trajectory's.
+    """The stored variables of a trajectory and its measures, with run as the first dimension.
 
-    Dimensions and coordinates that only a measure has begin with its name: ``fates_pair`` and, along it,
-    ``fates_seq_class`` and ``fates_token``.
+    Names of a measure's own dimensions and coordinates begin with its name: ``fates_pair``, ``fates_token``.
     """
     result = data[list(stored)]
     for measure in measures:

@@ -1,4 +1,4 @@
-"""CUDA settings that both kinds of model share: precision of products, streams, and steps captured as graphs."""
+"""CUDA helpers of both kinds of model: precision of products, streams, and captured graphs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Step = Callable[[Tensor, Tensor], Tensor]
 
 @contextmanager
 def matmul_precision(device: torch.device, precision: str) -> Iterator[None]:
-    """Use tf32 products inside the block if ``precision`` is tf32, else exact ones; nothing on a CPU."""
+    """Use tf32 products on CUDA in the block if ``precision`` is tf32, else float32."""
     if device.type != "cuda":
         yield
         return

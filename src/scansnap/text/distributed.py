@@ -1,12 +1,12 @@
-"""Updates of a transformer from a batch in equal parts: of several processes, or of one process in turn.
+"""Updates of a transformer from equal parts of a batch, in several processes or in turn (accumulated gradients).
 
-``torchrun`` starts the processes and says in the environment who they are:
+``torchrun`` starts the processes and sets these variables:
 
     RANK, WORLD_SIZE, LOCAL_RANK      number of this process, of how many, and its number on its machine
     MASTER_ADDR, MASTER_PORT          where the processes meet
 
-Torch's DistributedDataParallel averages the gradients, over NCCL on CUDA and over Gloo on a CPU. Dropout and masks are
-drawn for each part, so they depend on the division of the batch, and without them the losses do not.
+Torch's DistributedDataParallel averages the gradients, with NCCL on CUDA and Gloo on a CPU. Dropout and masks are drawn
+for each part, so they depend on the division of the batch; without them the losses do not.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class PeerLost(OSError):
 
 
 class World:
-    """The processes of a training, as one of them sees them; `join` makes it."""
+    """The processes of a training; `join` creates it."""
 
     def __init__(self, rank: int, size: int, local_rank: int) -> None:
         self.rank, self.size, self.local_rank = rank, size, local_rank

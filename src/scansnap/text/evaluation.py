@@ -92,11 +92,8 @@ def perplexity(
     has each token of a window masked once, some at a time (a pseudo-perplexity: the model sees both sides).
     """
     is_masked = model.describe().get("objective") == "masked"
-    total, n, last = (
-        torch.zeros((), dtype=torch.float64, device=model.device),
-        0,
-        len(_stream(tokens, model.device)) - 1,
-    )
+    total, n = torch.zeros((), dtype=torch.float64, device=model.device), 0
+    last = len(_stream(tokens, model.device)) - 1
     for part in stream_batches(tokens, length, batch, stride, model.device):
         if is_masked:
             nats = _masked_nats(model, part, attention_mass)

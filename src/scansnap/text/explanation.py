@@ -135,9 +135,7 @@ def explain(
 def tables_of(model: LanguageModel) -> ExplainedTables:
     """The rows of Y and Z of a one-layer model with one head."""
     if model.layers != 1:
-        raise InputError(
-            "model", f"a model of {model.layers} layers", "a model of one layer, where words vote for words"
-        )
+        raise InputError("model", f"a model of {model.layers} layers", "a model of one layer")
     if isinstance(model, YZTransformer):
         return _OwnTables(model)
     assert isinstance(model, Transformer)

@@ -1,4 +1,4 @@
-"""The file of a model, in training or trained: safetensors with all tensors and a JSON header, replaced atomically.
+"""Model files: safetensors with all tensors of a training and a JSON header, replaced atomically.
 
 The header has the model's configuration, the number of updates, the position in the data, and fingerprints of the data
 and the vocabulary. The tensors are those of the model (``model.…``), the record of the training, and the vocabulary's
@@ -127,9 +127,7 @@ def build_untrained(path: Path, device: str | torch.device = "cpu") -> LanguageM
     with _opened(path) as checkpoint:
         shapes = {name: tuple(checkpoint.file.get_slice(name).get_shape()) for name in checkpoint.sums}
         description = checkpoint.header.model
-    mismatch = InputError(
-        "checkpoint", str(path), "a checkpoint with all tensors of the model that its header describes"
-    )
+    mismatch = InputError("checkpoint", str(path), "a checkpoint with all tensors of the model in its header")
     layers = description.get("layers", 1)
     if not isinstance(layers, int) or layers > MAX_LAYERS:
         raise mismatch

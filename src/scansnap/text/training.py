@@ -136,9 +136,8 @@ class _TrainingLoop:
         if snapshots is not None:
             snapshots = [check_integer("snapshots", step, most=total) for step in snapshots]
         self.validation_steps = {*range(every, total, every), total} if valid is not None else set()
-        self.measure_steps = (
-            set(log_spaced(total) if snapshots is None else snapshots) if measure is not None else set()
-        )
+        steps = log_spaced(total) if snapshots is None else snapshots
+        self.measure_steps = set(steps) if measure is not None else set()
         self.checkpoint = None if settings.checkpoint is None else Path(settings.checkpoint)
         self.schedule, self.factor = settings.parsed_schedule(total), 1.0
         self.result, self.is_stopped = TrainingResult(total), False

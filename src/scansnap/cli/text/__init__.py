@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from scansnap.checks import InputError
 from scansnap.settings import SettingSpec
 
 if TYPE_CHECKING:
@@ -43,4 +44,7 @@ def load_trained(path: Path, device: str) -> TrainedModel:
     from scansnap.dynamics.device import pick_device
     from scansnap.text.model_files import load_model
 
-    return load_model(path, pick_device(device))
+    try:
+        return load_model(path, pick_device(device))
+    except InputError as error:
+        raise error.with_field("MODEL") if error.field == "checkpoint" else error from None

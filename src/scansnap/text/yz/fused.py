@@ -133,12 +133,7 @@ class FusedStep:
         """Update Y by f and e: at once, or summed by token first and then by the rule."""
         y, stride = self.y, self.y.storage.shape[1]
         grid = (triton.cdiv(stride, COLUMNS),)
-        launch = {
-            **self.shape,
-            **self.product,
-            "num_warps": 4,
-            "num_stages": 1,
-        }  # loads must stay behind earlier stores
+        launch = {**self.shape, **self.product, "num_warps": 4, "num_stages": 1}  # loads must stay after stores
         if self.total is None:
             table = (y.storage, y.eta, self.windows)
             kernels.rows_kernel[grid](x, self.e, stride, self.f_token, self.first, *table, **launch)
