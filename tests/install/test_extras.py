@@ -22,7 +22,7 @@ PROJECT = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text(encodin
 # imported by name, but installed by another: package → the one that brings it
 BROUGHT = {
     "markupsafe": "jinja2", "triton": "torch", "nvidia": "torch",
-    "botocore": "s3fs", "google_crc32c": "zarr",
+    "botocore": "s3fs", "google_crc32c": "zarr", "huggingface_hub": "transformers",
 }  # fmt: skip
 ELSEWHERE = {"lightning", "pytorch_lightning"}  # whoever has its Trainer has the package
 
@@ -70,6 +70,7 @@ WITHOUT = [
     ("tokenizers", ("text", "train", "--data", "small.txt", "--tokenizer", "bpe")),
     ("tensorboard", ("text", "train", "--data", "small.txt", "--tensorboard", "events")),
     ("transformers", ("probe", "checkpoints", "--batch", "small.txt")),
+    ("huggingface_hub", ("probe", "hf:organisation/name", "--batch", "small.txt")),
     ("transformers", ("reproduce", "probe", "--quick", "--out", "o")),
 ]
 SWEEP = '[classes]\npreset = "syn-small"\n[grid]\neta_z = [0.5, 1]\nratio = [1]\n[run]\nsteps = 2\n'

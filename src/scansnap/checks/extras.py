@@ -13,7 +13,7 @@ from scansnap.checks import InputError
 EXTRAS = {
     "cluster": ("ray", "s3fs", "botocore"),
     "text": ("datasets", "tensorboard", "tokenizers"),
-    "probe": ("transformers",),
+    "probe": ("transformers", "huggingface_hub"),
 }
 
 
