@@ -1,6 +1,6 @@
 """Our statements on settings that were not used to find them: ``python examples/random_settings.py [PART …]``.
 
-``scan``, ``fates``, ``residual``, ``crossover`` and ``force`` each print a sentence with the counts of docs/theory.md;
+Each part (``scan``, ``fates``, …) prints a sentence or two with the counts of docs/theory.md;
 ``--seed`` and ``--settings`` choose other settings. All together take some minutes.
 """
 
@@ -23,21 +23,27 @@ def snap(classes: ss.SequenceClasses) -> float:
     return float(theory.t_snap(eta_y=ETA_Y, n_classes=classes.n_classes, vocab_size=classes.vocab_size))
 
 
+def random_classes(rng: np.random.Generator) -> ss.SequenceClasses:
+    """1 to 6 queries of 1 to 3 classes, unequal p_n, 1 to 4 common tokens, 2 to 7 distinct ones in each class."""
+    queries, per_query = int(rng.integers(1, 7)), int(rng.integers(1, 4))
+    n_common, n_distinct, k = int(rng.integers(1, 5)), int(rng.integers(2, 8)), queries * per_query
+    size = n_common + k * n_distinct
+    m = max(int(rng.choice([60, 200, 600])), size + queries + k)
+    p = np.zeros((k, m))
+    for n, own in enumerate(range(n_common, size, n_distinct)):
+        p[n, :n_common] = rng.uniform(0.02, 0.8) * rng.dirichlet(np.ones(n_common))
+        p[n, own : own + n_distinct] = (1 - p[n].sum()) * rng.dirichlet(np.ones(n_distinct))
+    query, next_token = size + np.arange(k) // per_query, size + queries + np.arange(k)
+    return ss.SequenceClasses(p, query=query, next_token=next_token, p_class=rng.dirichlet(np.full(k, 3.0)))
+
+
 def scan(seed: int, settings: int) -> None:
     """1 to 6 queries of 1 to 3 classes, unequal p_n, 1 to 4 common tokens, z(0) = 0 or normal, ν from 0.2 to 300."""
     rng, checked, wrong = np.random.default_rng(seed), np.zeros(2, dtype=int), np.zeros(2, dtype=int)
     least: dict[str, list[float]] = {"zero": [], "normal": []}
     for i in range(settings):
-        queries, per_query = int(rng.integers(1, 7)), int(rng.integers(1, 4))
-        n_common, n_distinct, k = int(rng.integers(1, 5)), int(rng.integers(2, 8)), queries * per_query
-        size = n_common + k * n_distinct
-        m = max(int(rng.choice([60, 200, 600])), size + queries + k)
-        p = np.zeros((k, m))
-        for n, own in enumerate(range(n_common, size, n_distinct)):
-            p[n, :n_common] = rng.uniform(0.02, 0.8) * rng.dirichlet(np.ones(n_common))
-            p[n, own : own + n_distinct] = (1 - p[n].sum()) * rng.dirichlet(np.ones(n_distinct))
-        query, next_token = size + np.arange(k) // per_query, size + queries + np.arange(k)
-        classes = ss.SequenceClasses(p, query=query, next_token=next_token, p_class=rng.dirichlet(np.full(k, 3.0)))
+        classes = random_classes(rng)
+        queries, k, m = len(classes.queries), classes.n_classes, classes.vocab_size
         ratio, start = np.exp(rng.uniform(np.log(0.2), np.log(300))), ("zero", "normal")[i % 2]
         t = np.append(0.0, np.geomspace(1e-3, 100, 61) * snap(classes))
         flow = ss.flow(classes, ETA_Y, ETA_Y / ratio, t, z0=rng.normal(size=(queries, m)) if i % 2 else None,
@@ -60,24 +66,31 @@ def scan(seed: int, settings: int) -> None:
               f"has less than 0.99 of its first attention, the least {min(values):.3f}")  # fmt: skip
 
 
+def one_common_token(rng: np.random.Generator, m: int) -> tuple[ss.SequenceClasses, np.ndarray, np.ndarray]:
+    """2 to 4 classes of one query with a common token and 1 to 5 distinct ones each; their f (K, L) and the numbers."""
+    k = int(rng.integers(2, 5))
+    n = rng.integers(1, 6, k)
+    f, ends = np.zeros((k, 1 + n.sum())), 1 + np.cumsum(n)
+    f[:, 0] = rng.uniform(0.02, 0.4, k)  # so that e^{ρu} stays below 0.03 M: leading order in 1/M
+    for i, end in enumerate(ends):
+        f[i, end - n[i] : end] = (1 - f[i, 0]) * rng.dirichlet(np.full(n[i], 3.0))
+    f = np.sqrt(f)
+    p, size = f / f.sum(1, keepdims=True), f.shape[1]
+    rows = [np.flatnonzero(row) for row in p]
+    classes = ss.SequenceClasses.from_support(
+        rows, [p[i, row] for i, row in enumerate(rows)], vocab_size=m, query=np.full(k, size),
+        next_token=size + 1 + np.arange(k),
+    )  # fmt: skip
+    return classes, f, n
+
+
 def fates(seed: int, settings: int) -> None:
     """2 to 4 classes of one query with one common token, 1 to 5 distinct tokens each, ν = ½, M = 10⁶, at 10⁴ t₀."""
     rng, ratio, m = np.random.default_rng(seed), 0.5, 10**6
     right, falling, known = {"condition": 0, "equation": 0, "Theorem 2(a)": 0}, 0, 0
     for _ in range(settings):
-        k = int(rng.integers(2, 5))
-        n = rng.integers(1, 6, k)
-        f, ends = np.zeros((k, 1 + n.sum())), 1 + np.cumsum(n)
-        f[:, 0] = rng.uniform(0.02, 0.4, k)  # so that e^{ρu} stays below 0.03 M: leading order in 1/M
-        for i, end in enumerate(ends):
-            f[i, end - n[i] : end] = (1 - f[i, 0]) * rng.dirichlet(np.full(n[i], 3.0))
-        f = np.sqrt(f)
-        p, size = f / f.sum(1, keepdims=True), f.shape[1]
-        rows = [np.flatnonzero(row) for row in p]
-        classes = ss.SequenceClasses.from_support(
-            rows, [p[i, row] for i, row in enumerate(rows)], vocab_size=m, query=np.full(k, size),
-            next_token=size + 1 + np.arange(k),
-        )  # fmt: skip
+        classes, f, n = one_common_token(rng, m)
+        k, size = f.shape
         t = 1e4 * snap(classes)
         rises = ss.flow(classes, ETA_Y, ETA_Y / ratio, [t], variables="z_rate").z_rate.values[0, 0, 1:size] > 0
         u = theory.u(t / k, eta_y=ETA_Y, vocab_size=m)
@@ -89,6 +102,44 @@ def fates(seed: int, settings: int) -> None:
         falling, known = falling + int((~rises).sum()), known + size - 1
     print(f"fates: {settings} settings, seed {seed}: {falling} of {known} distinct tokens fall; signs right by",
           ", ".join(f"{name} {number}" for name, number in right.items()))  # fmt: skip
+
+
+def memory(seed: int, settings: int) -> None:
+    """The memory equation on the classes of ``fates``, M = 10⁶, ν from 3 to 1000, at 0.1, 1 and 10 t₀."""
+    rng, m, spans = np.random.default_rng(seed), 10**6, np.array([0.1, 1, 10])
+    errors, drives = [], []
+    for _ in range(settings):
+        classes, f, _ = one_common_token(rng, m)
+        eta_z = ETA_Y / np.exp(rng.uniform(np.log(3), np.log(1000)))
+        t = spans * snap(classes)
+        z = ss.flow(classes, ETA_Y, eta_z, t, variables="z", rtol=1e-9, atol=1e-15).z.values[:, 0, : f.shape[1]]
+        u = theory.u(t / len(f), eta_y=ETA_Y, vocab_size=m)
+        for store, rate in ((errors, eta_z), (drives, 1e-9 * ETA_Y)):  # hardly any memory at ν = 10⁹
+            predicted = theory.memory_by_token(u, eta_y=ETA_Y, eta_z=rate, f=f, vocab_size=m).z * (eta_z / rate)
+            store.append(np.abs(predicted - z).max(1) / np.abs(z).max(1))
+    for name, store in (("drive and memory", errors), ("drive alone", drives)):
+        median, most = (", ".join(f"{x:.1%}" for x in of(store, axis=0)) for of in (np.median, np.max))
+        print(f"memory: {settings} settings, seed {seed}, {name}: largest error of z over the largest z at 0.1, 1 and "
+              f"10 t₀: {median} (median); {most} (most)")  # fmt: skip
+
+
+def response(seed: int, settings: int) -> None:
+    """The linear response on the classes of ``scan``, ν from 1 to 1000, to 100 t₀, where it trusts itself."""
+    rng, errors, right, total = np.random.default_rng(seed), [], 0, 0
+    for _ in range(settings):
+        classes = random_classes(rng)
+        eta_z = ETA_Y / np.exp(rng.uniform(0, np.log(1000)))
+        t = np.geomspace(0.1, 100, 13) * snap(classes)
+        linear = ss.response(classes, ETA_Y, eta_z, t, variables=["z"], stop=1.0)
+        z = ss.flow(classes, ETA_Y, eta_z, t, variables="z").z.values[: linear.sizes["t"]]
+        known = linear.t.values < linear.attrs["trusted_until"]  # the first time at which it does not
+        known &= np.abs(z).max((1, 2)) > 1e-9  # a class without overlap moves nothing
+        error = (np.abs(linear.z.values - z).max((1, 2)) / np.abs(z).max((1, 2)))[known]
+        errors += list(error)
+        right, total = right + int((error <= 0.1).sum()), total + int(known.sum())
+    middle, most = np.median(errors), max(errors)
+    print(f"response: {settings} settings, seed {seed}: right to a tenth in {right} of {total} settings and times at "
+          f"which it trusts itself; error over the largest z {middle:.2%} (median), {most:.1%} (most)")  # fmt: skip
 
 
 def residual(seed: int, settings: int) -> None:
@@ -167,7 +218,8 @@ def force(seed: int, settings: int) -> None:
 
 
 PARTS: dict[str, Callable[[int, int], None]] = {
-    "scan": scan, "fates": fates, "residual": residual, "crossover": crossover, "force": force,
+    "scan": scan, "force": force, "memory": memory, "response": response, "fates": fates, "crossover": crossover,
+    "residual": residual,
 }  # fmt: skip
 
 if __name__ == "__main__":

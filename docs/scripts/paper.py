@@ -33,7 +33,7 @@ HEAD = r"""% Made by docs/scripts/paper.py from docs/theory.md: change that page
 \documentclass[10pt]{article}
 \usepackage[utf8]{inputenc}
 \IfFileExists{lmodern.sty}{\usepackage[T1]{fontenc}\usepackage{lmodern}}{}
-\usepackage[a4paper,margin=19mm,top=17mm,bottom=19mm]{geometry}
+\usepackage[a4paper,margin=19mm,top=15mm,bottom=17mm]{geometry}
 \usepackage{amsmath,amssymb,graphicx,booktabs,tabularx,array,enumitem,titlesec,caption,microtype}
 \usepackage[hidelinks]{hyperref}
 \titlespacing*{\section}{0pt}{1.4ex plus .4ex}{.7ex}
@@ -137,8 +137,8 @@ def latex(page: str, pictures: str = ".") -> str:
             abstract = False
         else:
             made.append(inline(text))
-    begin = f"\\graphicspath{{{{{pictures}/}}}}\n\\title{{\\vspace*{{-12mm}}\\bfseries {title}}}\n"
-    begin += "\\author{The scansnap project}\n\\date{}\n"
+    begin = f"\\graphicspath{{{{{pictures}/}}}}\n\\title{{\\vspace*{{-15mm}}\\Large\\bfseries {title}\\vspace*{{-3mm}}}}\n"
+    begin += "\\author{The scansnap project}\n\\date{\\vspace*{-12mm}}\n"
     return HEAD + begin + "\\begin{document}\n\\maketitle\n\n" + "\n\n".join(made) + "\n\n\\end{document}\n"
 
 
