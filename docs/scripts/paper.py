@@ -137,8 +137,10 @@ def latex(page: str, pictures: str = ".") -> str:
             abstract = False
         else:
             made.append(inline(text))
-    begin = f"\\graphicspath{{{{{pictures}/}}}}\n\\title{{\\vspace*{{-15mm}}\\Large\\bfseries {title}\\vspace*{{-3mm}}}}\n"
-    begin += "\\author{The scansnap project}\n\\date{\\vspace*{-12mm}}\n"
+    begin = (
+        f"\\graphicspath{{{{{pictures}/}}}}\n\\title{{\\vspace*{{-15mm}}\\Large\\bfseries {title}\\vspace*{{-3mm}}}}\n"
+    )
+    begin += "\\author{The scansnap project}\n\\date{\\vspace*{-9mm}}\n"
     return HEAD + begin + "\\begin{document}\n\\maketitle\n\n" + "\n\n".join(made) + "\n\n\\end{document}\n"
 
 
