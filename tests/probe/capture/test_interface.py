@@ -124,9 +124,12 @@ def test_parts_that_choose_their_attention_when_they_are_made_are_left_alone() -
         assert model.config._attn_implementation == "flash_attention_2"
 
 
-def test_transformers_is_not_imported_for_other_models() -> None:
+def test_torch_and_transformers_are_not_imported_before_they_are_needed() -> None:
     code = """
-import sys, torch
+import sys, scansnap, scansnap.probe
+assert "torch" not in sys.modules
+scansnap.probe.record
+import torch
 from scansnap.probe.capture import watch_attention
 model = torch.nn.MultiheadAttention(8, 2)
 with watch_attention(model, lambda call: None):
