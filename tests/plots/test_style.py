@@ -1,10 +1,12 @@
 """Titles and labels held for the files after the first are where they would have been."""
 
+import itertools
+
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from scansnap.plots.style import hold, render, settle, styled
+from scansnap.plots.style import fix_labels, render, separated, settle, styled
 
 
 def drawn() -> Figure:
@@ -32,7 +34,7 @@ def test_they_stay(kind: str) -> None:
     free, held = drawn(), drawn()
     for figure in (free, held):
         render(figure, "png")
-    hold(held)
+    fix_labels(held)
     first = places(held)
     np.testing.assert_allclose(first, places(free), atol=1e-6)
     render(held, kind)
@@ -46,10 +48,17 @@ def test_only_where_they_were_held() -> None:
     free, held = drawn(), drawn()
     for figure in (free, held):
         render(figure, "png")
-    hold(held)
+    fix_labels(held)
     before = places(free)
     for figure in (free, held):
         figure.axes[0].tick_params("x", labelsize=30)
         render(figure, "png")
     assert abs(places(free) - before).max() > 5
     np.testing.assert_allclose(places(held), before, atol=1e-6)
+
+
+def test_labels_are_separated_in_their_order_around_their_values() -> None:
+    values = [0.0, 0.01, 0.02, 5.0]
+    places = separated(values, 0.5)
+    assert all(b - a >= 0.5 - 1e-12 for a, b in itertools.pairwise(places))
+    assert sum(places) == pytest.approx(sum(values))

@@ -27,7 +27,8 @@ CLASSES = ss.SequenceClasses.from_support(
     next_token=[8, 2],
     p_class=[0.7, 0.3],
 )
-SUFFIXES = ["zarr", "nc"]
+IN_BOTH_FORMATS = pytest.mark.parametrize("suffix", ["zarr", "nc"])
+FIELD = "the result path"
 
 
 def simulate(**options: Any) -> xr.Dataset:
@@ -46,7 +47,7 @@ def data() -> xr.Dataset:
 # --- there and back -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@IN_BOTH_FORMATS
 def test_nothing_is_lost_on_disk(data: xr.Dataset, tmp_path: Path, suffix: str) -> None:
     ss.save(data, tmp_path / f"a.{suffix}")
     back = ss.load(tmp_path / f"a.{suffix}")
@@ -62,7 +63,7 @@ def test_nothing_is_lost_on_disk(data: xr.Dataset, tmp_path: Path, suffix: str) 
     assert trajectory.classes_of(back) == CLASSES
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@IN_BOTH_FORMATS
 def test_files_of_older_versions_have_the_new_dimension(data: xr.Dataset, tmp_path: Path, suffix: str) -> None:
     ss.save(data.rename({"seq_class": "class"}), tmp_path / f"a.{suffix}")  # as version 0.2 wrote it
     back = ss.load(tmp_path / f"a.{suffix}")
@@ -70,7 +71,7 @@ def test_files_of_older_versions_have_the_new_dimension(data: xr.Dataset, tmp_pa
     assert back.entropy.sel(seq_class=1).dims == ("run", "step")
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@IN_BOTH_FORMATS
 @pytest.mark.parametrize("options", [{"heads": 2}, {"dtype": "float64"}, {"outputs": "next", "variables": ["y"]}])
 def test_every_kind_of_result_can_be_saved(tmp_path: Path, suffix: str, options: dict[str, Any]) -> None:
     made = simulate(**options)
@@ -78,16 +79,11 @@ def test_every_kind_of_result_can_be_saved(tmp_path: Path, suffix: str, options:
     xr.testing.assert_identical(ss.load(str(tmp_path / f"a.{suffix}")), made)
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_folders_on_the_way_are_made(data: xr.Dataset, tmp_path: Path, suffix: str) -> None:
-    ss.save(data, tmp_path / "some" / "where" / f"a.{suffix}")
-    assert ss.load(tmp_path / "some" / "where" / f"a.{suffix}").identical(data)
-
-
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_what_was_loaded_can_be_saved_over_itself(data: xr.Dataset, tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / f"a.{suffix}"
+@IN_BOTH_FORMATS
+def test_a_result_goes_into_a_new_folder_and_over_itself(data: xr.Dataset, tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / "some" / "where" / f"a.{suffix}"
     ss.save(data, path)
+    assert ss.load(path).identical(data)
     ss.save(ss.load(path).isel(run=[0, 1]), path, overwrite=True)
     xr.testing.assert_identical(ss.load(path), data.isel(run=[0, 1]))
 
@@ -174,7 +170,7 @@ def test_a_damaged_chunk_is_found_when_it_is_read(data: xr.Dataset, tmp_path: Pa
         back.z.load()
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@IN_BOTH_FORMATS
 def test_unverified_opening_reads_no_chunk(
     data: xr.Dataset, tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,18 +180,18 @@ def test_unverified_opening_reads_no_chunk(
     assert not back.variables["attention"]._in_memory
     xr.testing.assert_identical(back, data)
     for name in ("nowhere.zarr", "a.csv"):
-        with refused("the result path"):
+        with refused(FIELD):
             ss.load(tmp_path / name, verify=False)
 
 
 # --- saving over something ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@IN_BOTH_FORMATS
 def test_overwriting_must_be_asked_for(data: xr.Dataset, tmp_path: Path, suffix: str) -> None:
     path, other = tmp_path / f"a.{suffix}", data.isel(run=[0])
     ss.save(data, path)
-    with refused("the result path"):
+    with refused(FIELD):
         ss.save(other, path)
     assert ss.load(path).identical(data)
     ss.save(other, path, overwrite=True)
@@ -207,7 +203,7 @@ def test_overwriting_must_be_asked_for(data: xr.Dataset, tmp_path: Path, suffix:
     "error", [OSError("disk full"), KeyboardInterrupt(), MemoryError()], ids=lambda e: type(e).__name__
 )
 @pytest.mark.parametrize("old", [True, False], ids=["over an old result", "new"])
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@IN_BOTH_FORMATS
 def test_a_failing_write_leaves_the_old_result_and_nothing_else(
     data: xr.Dataset,
     tmp_path: Path,
@@ -231,7 +227,7 @@ def test_a_failing_write_leaves_the_old_result_and_nothing_else(
         with pytest.raises(ss.InputError if isinstance(error, OSError) else type(error)) as caught:
             ss.save(data.isel(run=[0]), path, overwrite=True)
     if isinstance(error, OSError):
-        assert caught.value.field == "the result path"
+        assert caught.value.field == FIELD
     assert [p.name for p in tmp_path.iterdir()] == ([f"a.{suffix}"] if old else [])
     if old:
         assert ss.load(path).identical(data)
@@ -241,17 +237,16 @@ def test_a_failing_write_leaves_the_old_result_and_nothing_else(
 
 def test_a_place_that_cannot_be_written(data: xr.Dataset, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with refused("the result path"):
+    with refused(FIELD):
         ss.save(data, tmp_path / "file" / "a.zarr")
     assert (tmp_path / "file").read_text() == "in the way"
 
 
 @pytest.mark.parametrize("name", ["a", "a.csv", "a.zarr.zip", "zarr", "a.NC", ".zarr"])
 def test_the_name_says_the_format(data: xr.Dataset, tmp_path: Path, name: str) -> None:
-    field = "the result path"
-    with refused(field):
+    with refused(FIELD):
         ss.save(data, tmp_path / name)
-    with refused(field):
+    with refused(FIELD):
         ss.load(tmp_path / name)
     assert not list(tmp_path.iterdir())
 
@@ -259,32 +254,34 @@ def test_the_name_says_the_format(data: xr.Dataset, tmp_path: Path, name: str) -
 # --- what is not a result -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_nothing_there(tmp_path: Path, suffix: str) -> None:
-    with refused("the result path"):
+@IN_BOTH_FORMATS
+def test_nothing_there_and_an_unfinished_run(tmp_path: Path, suffix: str) -> None:
+    with refused(FIELD):
         ss.load(tmp_path / f"a.{suffix}")
-
-
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_an_unfinished_run_is_pointed_out(tmp_path: Path, suffix: str) -> None:
     (tmp_path / f"a.{suffix}.partial").mkdir()
-    with refused("the result path", names="resume"):
+    with refused(FIELD, names="resume"):
         ss.load(tmp_path / f"a.{suffix}")
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_somebody_elses_dataset(tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / f"a.{suffix}"
-    other = xr.Dataset({"temperature": ("day", [20.0, 21.0])})
-    if suffix == "zarr":
-        other.to_zarr(path, consolidated=False)
-    else:
-        other.to_netcdf(path, engine="h5netcdf")
-    with refused("the result path", names="scansnap trajectory 2"):
+@IN_BOTH_FORMATS
+@pytest.mark.parametrize(
+    "names", ["scansnap trajectory 2", "version"], ids=["another program's", "an earlier version's"]
+)
+def test_files_of_others(data: xr.Dataset, tmp_path: Path, suffix: str, names: str) -> None:
+    path, other = tmp_path / f"a.{suffix}", data.assign_attrs(format="scansnap trajectory 1")
+    if names != "version":
+        other = xr.Dataset({"temperature": ("day", [20.0, 21.0])})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if suffix == "zarr":
+            other.to_zarr(path, consolidated=False)
+        else:
+            other.to_netcdf(path, engine="h5netcdf")
+    with refused(FIELD, names=names):
         ss.load(path)
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@IN_BOTH_FORMATS
 @pytest.mark.parametrize("content", [b"", b"no such format", None], ids=["empty", "text", "folder"])
 def test_not_a_dataset_at_all(tmp_path: Path, suffix: str, content: bytes | None) -> None:
     path = tmp_path / f"a.{suffix}"
@@ -292,7 +289,7 @@ def test_not_a_dataset_at_all(tmp_path: Path, suffix: str, content: bytes | None
         path.mkdir()
     else:
         path.write_bytes(content)
-    with refused("the result path"):
+    with refused(FIELD):
         ss.load(path)
 
 
@@ -302,7 +299,7 @@ def test_a_truncated_file(data: xr.Dataset, tmp_path: Path, share: float) -> Non
     ss.save(data, path)
     whole = path.read_bytes()
     path.write_bytes(whole[: int(len(whole) * share)])
-    with refused("the result path"):
+    with refused(FIELD):
         ss.load(path)
 
 
@@ -317,53 +314,40 @@ def test_a_damaged_folder(data: xr.Dataset, tmp_path: Path, part: str, damage: s
     else:
         text = meta.read_text()
         meta.write_text({"cut": text[:100], "empty": "", "without attributes": "{}"}[damage])
-    with refused("the result path", names=part, error=Damaged):
+    with refused(FIELD, names=part, error=Damaged):
         ss.load(path)
 
 
-def test_a_folder_that_lost_a_variable(data: xr.Dataset, tmp_path: Path) -> None:
-    ss.save(data, tmp_path / "a.zarr")
-    shutil.rmtree(tmp_path / "a.zarr" / "attention")
-    with refused("the result path", names="attention/c/0/0/0/0", error=Damaged):
-        ss.load(tmp_path / "a.zarr")
+def remove_variable(path: Path) -> None:
+    shutil.rmtree(path / "attention")
 
 
-def test_a_chunk_that_does_not_belong(data: xr.Dataset, tmp_path: Path) -> None:
+def copy_variable(path: Path) -> None:
+    shutil.copytree(path / "loss", path / "loss_again")
+
+
+def swap_chunks(path: Path) -> None:
+    (path / "eta_y/c/0").rename(path / "third")
+    (path / "eta_z/c/0").rename(path / "eta_y/c/0")
+    (path / "third").rename(path / "eta_z/c/0")
+
+
+@pytest.mark.parametrize(
+    ("damage", "part"),
+    [(remove_variable, "attention/c/0/0/0/0"), (copy_variable, "loss_again/"), (swap_chunks, "eta_y/c/0")],
+)
+def test_a_folder_with_other_chunks(data: xr.Dataset, tmp_path: Path, damage: Any, part: str) -> None:
     path = tmp_path / "a.zarr"
     ss.save(data, path)
     (path / "notes.txt").write_text("a note changes no number")
     (path / ".DS_Store").write_bytes(b"nor does what the system leaves")
     xr.testing.assert_identical(ss.load(path), data)
-    shutil.copytree(path / "loss", path / "loss_again")
-    with refused("the result path", names="loss_again/", error=Damaged):
+    damage(path)
+    with refused(FIELD, names=part, error=Damaged):
         ss.load(path)
 
 
-def test_two_chunks_that_changed_places(data: xr.Dataset, tmp_path: Path) -> None:
-    path = tmp_path / "a.zarr"
-    ss.save(data, path)
-    one, other = path / "eta_y/c/0", path / "eta_z/c/0"
-    one.rename(path / "third")
-    other.rename(one)
-    (path / "third").rename(other)
-    with refused("the result path", names="eta_y/c/0", error=Damaged):
-        ss.load(path)
-
-
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_an_earlier_version_is_said(data: xr.Dataset, tmp_path: Path, suffix: str) -> None:
-    path, former = tmp_path / f"a.{suffix}", data.assign_attrs(format="scansnap trajectory 1")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        if suffix == "zarr":
-            former.to_zarr(path, consolidated=False)
-        else:
-            former.to_netcdf(path, engine="h5netcdf")
-    with refused("the result path", names="version"):
-        ss.load(path)
-
-
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@IN_BOTH_FORMATS
 def test_any_notebook_opens_it(data: xr.Dataset, tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a.{suffix}"
     ss.save(data, path)
@@ -377,7 +361,7 @@ def test_any_notebook_opens_it(data: xr.Dataset, tmp_path: Path, suffix: str) ->
             xr.open_zarr(path).loss.load()
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@IN_BOTH_FORMATS
 def test_the_same_data_are_the_same_bytes(data: xr.Dataset, tmp_path: Path, suffix: str) -> None:
     first, second = tmp_path / f"a.{suffix}", tmp_path / f"b.{suffix}"
     ss.save(data, first)
@@ -389,13 +373,13 @@ def test_the_same_data_are_the_same_bytes(data: xr.Dataset, tmp_path: Path, suff
         assert first.read_bytes() == second.read_bytes()
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@IN_BOTH_FORMATS
 def test_a_disk_that_takes_no_more(data: xr.Dataset, tmp_path: Path, suffix: str) -> None:
     """The kernel refuses writes from here on, as on a full disk, where HDF5 ends the process itself."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, hard))
     try:
-        with refused("the result path", names="File too large"):
+        with refused(FIELD, names="File too large"):
             ss.save(data, tmp_path / f"a.{suffix}")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

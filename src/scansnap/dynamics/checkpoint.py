@@ -1,4 +1,4 @@
-"""A run under way on disk, so that it can be stopped at any moment and continued exactly.
+"""Checkpoints of an unfinished run, from which it continues exactly.
 
 Beside the result ``name.zarr`` lies the folder ``name.zarr.partial`` while the run is not finished. It is a
 `scansnap.storage.work_cache.WorkCache` of these pieces, each under its own checksum::
@@ -71,9 +71,7 @@ class RunCheckpoint:
         self.appended: list[dict[str, Any]] = []  # values of the records so far
         self._pieces: list[tuple[str, str]] = []  # their names and digests
         self._cache = WorkCache(self.folder, fingerprint, decisive_versions(), field=FIELD)
-        remove_leftovers(
-            target.parent
-        )  # a finished run writes nothing, so nothing else removes what a killed process left
+        remove_leftovers(target.parent)  # of a killed process
 
     def exists(self) -> bool:
         return (self.folder / STATE).exists()

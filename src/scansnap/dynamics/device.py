@@ -29,8 +29,8 @@ def pick_device(name: str) -> torch.device:
 def one_thread() -> Iterator[int]:
     """One thread per operation inside the block; yields how many there were.
 
-    For small tensors more threads are no faster, and they wait in a spin: where other processes hold the cores
-    that is ten times slower. Independent pieces of work are given to threads of our own instead.
+    For small tensors more threads are no faster, and their busy waiting is ten times slower on a loaded machine.
+    Independent pieces of work run in threads of our own instead.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -23,7 +23,7 @@ from scansnap.results.trajectory import assemble, write
 
 Piece = tuple[list[int], Records]  # steps, and what was recorded at them
 
-_STRETCH_SECONDS = 0.3  # how long the loop is away between two looks at progress, Ctrl-C and checkpoints
+_STRETCH_SECONDS = 0.3  # time between two checks of progress, Ctrl-C and checkpoints
 _STRETCH_FLOATS = 32 << 20  # and how much data it samples ahead at most
 
 
@@ -37,25 +37,20 @@ class Loop:
         self.variables, self.record_fn, self.until = variables, record_fn, until
         self._state: State | None = None
         self.records: list[Piece] = []  # in order; each added at once, as Ctrl-C may come between
-        self.stopped = ""  # why it ended, where that was not the last step
+        self.stopped = ""  # why it ended before the last step
         self.dims = {name: trainer.dims[name] for name in variables}
-        if record_fn is not None:  # tried before the work: a mistake in it costs nothing
+        if record_fn is not None:  # called before the work, so that its mistakes are reported at once
             self.dims |= call_record_fn(record_fn, StateView(trainer, self.state))[1]
         if until is not None:
             self._should_stop(StateView(trainer, self.state))
-        own = {
-            name: describe_function(function)
-            for name, function in (("record_fn", record_fn), ("until", until))
-            if function
-        }
-        what, device = {**trainer.fingerprint_parts(), **own}, trainer.device.type
-        self.fingerprint = run_fingerprint(
-            what, trainer.runs, trainer.settings, engine=trainer.engine_used, device=device
-        )
+        parts = trainer.fingerprint_parts()
+        parts |= {name: describe_function(f) for name, f in (("record_fn", record_fn), ("until", until)) if f}
+        self.fingerprint = run_fingerprint(parts, trainer.runs, trainer.settings, engine=trainer.engine_used,
+                                           device=trainer.device.type)  # fmt: skip
 
     @property
     def state(self) -> State:
-        """The current one; the first is made when it is asked for, since many runs may do without."""
+        """The current state; the first is created on access, since runs that are done at once need none."""
         if self._state is None:
             self._state = self.trainer.start()
         return self._state
@@ -73,7 +68,7 @@ class Loop:
 
     @property
     def complete(self) -> bool:
-        """Nothing is left to do: the last step was made, or ``until`` said so."""
+        """Whether the last step is done, or ``until`` was true."""
         return self.state.step >= self.settings.steps or self.stopped.startswith("event")
 
     def run(
@@ -83,7 +78,7 @@ class Loop:
         checkpoint: RunCheckpoint | None = None,
         checkpoint_seconds: float = 0.0,
     ) -> None:
-        """To the last step, or until it is interrupted. The state only ever moves by whole stretches."""
+        """Train to the last step, or until interrupted; the state changes by whole stretches only."""
         total, saved = self.settings.steps, time.monotonic()
         if self._run_at_once():
             if progress is not None:
@@ -94,7 +89,7 @@ class Loop:
             self._record()
             while not self.complete and not interrupt.requested:
                 began = time.monotonic()
-                stop = min(self.state.step + length, self._next_wanted(self.state.step), total)
+                stop = min(self.state.step + length, self._next_recorded(self.state.step), total)
                 n_done = stop - self.state.step
                 self.state = self.trainer.advance(self.state, stop)
                 if self.device.type == "cuda":
@@ -114,7 +109,7 @@ class Loop:
             self._record(always=True)
 
     def _run_at_once(self) -> bool:
-        """All steps without a look in between, where nobody asks for one and it takes a moment."""
+        """All steps in one call, where nothing is needed in between and it takes a moment."""
         if self._state is not None or self.record_fn is not None or self.until is not None:
             return False
         records = self.trainer.run_at_once(self.variables)
@@ -126,7 +121,7 @@ class Loop:
         return True
 
     def save(self, data: xr.Dataset, target: Path, checkpoint: RunCheckpoint, overwrite: bool) -> None:
-        """The finished result in place of the checkpoints; where it does not fit on the disk they may still."""
+        """Write the result and delete the checkpoint; on failure (a full disk) the checkpoint is updated instead."""
         try:
             write(data, target, overwrite)
         except BaseException:
@@ -138,7 +133,7 @@ class Loop:
     def _record(self, always: bool = False) -> None:
         step = self.state.step
         last = self.records[-1][0][-1] if self.records else -1
-        if step > last and (always or self._next_wanted(step - 1) == step):
+        if step > last and (always or self._next_recorded(step - 1) == step):
             view = StateView(self.trainer, self.state)
             records = view.make(self.variables)
             if self.record_fn is not None:
@@ -156,7 +151,7 @@ class Loop:
             raise InputError("what until returns", answer, "true or false")
         return bool(answer)
 
-    def _next_wanted(self, step: int) -> int:
+    def _next_recorded(self, step: int) -> int:
         """The first step to record after ``step``, or one past the end."""
         place = bisect_right(self.settings.record, step)
         return self.settings.record[place] if place < len(self.settings.record) else self.settings.steps + 1

@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # the command line needs the names of the rules without loadi
 
 Moments = dict[str, "Tensor"]
 RULES: dict[str, Rule] = {}
-DEFAULT_MOMENTUM = 0.9  # of rules with a momentum where none is given; sgd then has none, and "momentum" is sgd with it
+DEFAULT_MOMENTUM = 0.9  # of all rules with momentum but sgd; "momentum" is sgd with it
 
 
 class UpdateContext(NamedTuple):
@@ -134,7 +134,7 @@ class Optimizer:
         weight_decay: Tensor,  # (R,)
         multiplicity: Tensor | None = None,  # (columns,)
     ) -> tuple[Tensor, Moments]:
-        """A table and moments one update later; ``step`` counts from 0. The arguments stay as they are."""
+        """Table and moments after one update, not in place; ``step`` counts from 0."""
         eta, momentum, weight_decay = (along(x, table) for x in (eta, momentum, weight_decay))
         if self.clip is not None:
             d = d * _clip_factor(d, self.clip, multiplicity)
@@ -294,7 +294,7 @@ def orthogonalize(matrix: Tensor, multiplicity: Tensor | None = None) -> Tensor:
 
     weight = multiplicity.sqrt() if multiplicity is not None else 1.0
     x = matrix * weight
-    x = x / (torch.linalg.matrix_norm(x, keepdim=True) + 1e-7)  # what is only rounding stays small
+    x = x / (torch.linalg.matrix_norm(x, keepdim=True) + 1e-7)  # keeps rounding errors small
     tall = x.shape[-2] > x.shape[-1]
     x = x.mT if tall else x
     for _ in range(5):

@@ -1,4 +1,4 @@
-"""Learning-rate schedules: a factor of the base rate for every update, written as one text.
+"""Learning-rate schedules: a factor of the base rate for every update, written as text.
 
     constant             1
     cosine(floor)        floor + (1 − floor)(1 + cos πt)/2       floor is 0 unless given

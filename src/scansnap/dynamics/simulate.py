@@ -34,7 +34,7 @@ from scansnap.sampling.sampler import Sampler
 from scansnap.settings import settings_of
 from scansnap.storage import check_writable, write_lock
 
-_OPEN = ("init", "variables", *run_fields())  # None is as if left out
+_NONE_IS_DEFAULT = ("init", "variables", *run_fields())
 
 
 def simulate(
@@ -116,9 +116,8 @@ def simulate(
     if not isinstance(classes, SequenceClasses) and (module is None or not isinstance(classes, Sampler)):
         unless = " (a sampler needs a module to train)" if isinstance(classes, Sampler) else ""
         raise InputError("classes", classes, f"a SequenceClasses object{unless}")
-    explicit: dict[str, Any] = {
-        name: value for name, value in options.items() if value is not None or name not in _OPEN
-    }
+    explicit: dict[str, Any] = {name: value for name, value in options.items()
+                                if value is not None or name not in _NONE_IS_DEFAULT}  # fmt: skip
     shared = {name: explicit.pop(name) for name in SHARED if name in explicit}
     runs = _runs(runs, {name: explicit.pop(name) for name in run_fields() if name in explicit}).filled(**shared)
     torch_device = pick_device(device)
@@ -128,9 +127,8 @@ def simulate(
     if module is None:
         assert isinstance(classes, SequenceClasses)
         if attention:
-            raise InputError.conflict(
-                "attention", "it names parameters of a module; pass module= as well", list(attention)
-            )
+            message = "it names parameters of a module; pass module= as well"
+            raise InputError.conflict("attention", message, list(attention))
         plan = merged({**explicit, "settings": settings, "model": model})
         trainer = yz = YZTrainer(classes, runs, plan, torch_device, engine)
         if engine == "fused" and yz.engine.why_not_fused():
@@ -205,7 +203,7 @@ def _runs(runs: Runs | None, fields: dict[str, Any]) -> Runs:
 
 
 def _place(target: Path) -> Path:
-    """Refused before the work, and nothing made on the way, where result or checkpoints could not be written."""
+    """Refuse, before the work, a path where the result or its checkpoints could not be written."""
     if target.suffix not in (".zarr", ".nc"):
         raise InputError("save_to", str(target), "a name ending in .zarr or .nc")
     check_writable("save_to", target, folder=target.suffix == ".zarr")

@@ -41,10 +41,10 @@ class State:
 
     def put(self, runs: Any, other: State) -> State:
         """This state with some of the runs replaced by ``other``'s."""
-        mine, theirs = self.arrays(), other.arrays()
-        for name, tensor in mine.items():
-            mine[name] = tensor.index_copy(0, runs, theirs[name])
-        return State.from_arrays(self.step, mine)
+        arrays, new = self.arrays(), other.arrays()
+        for name, tensor in arrays.items():
+            arrays[name] = tensor.index_copy(0, runs, new[name])
+        return State.from_arrays(self.step, arrays)
 
     def map(self, change: Callable[[Tensor], Tensor]) -> State:
         """The same change to every tensor."""
@@ -105,7 +105,7 @@ def initial(
     columns: np.ndarray,
     device: torch.device,
 ) -> Tensor:
-    """Values by token id, so that an entry is the same whichever rows and columns are kept; (G, H, rows, cols)."""
+    """Values by token id, so that an entry does not depend on the other rows and columns; (G, H, rows, cols)."""
     kind, size = scale
     shape = (len(seeds), len(heads), len(rows), len(columns))
     if kind == "zero":

@@ -1,4 +1,4 @@
-"""Looking at a state while it trains: recordable variables on demand, and a user's own functions of them."""
+"""A view of the state during training: recordable variables on demand, for functions of the user."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class StateView(Mapping[str, np.ndarray]):
-    """The state after ``step`` updates: any recordable variable by its name, made when it is asked for.
+    """The state after ``step`` updates: a mapping from names to recordable variables, computed on access.
 
-    Arrays have the run first; ``runs`` are the rates and seeds they belong to. For the YZ model the names are those of
-    ``variables``; for a module ``batch_loss`` and the names of its parameters. ``tables`` are the tensors that are
-    trainer, in the rows and columns that the engine keeps (`scansnap.dynamics.engines.layout`); not to be changed.
+    Arrays have the run first; ``runs`` has the rates and seeds. For the YZ model the names are those of ``variables``;
+    for a module ``batch_loss`` and the names of its parameters. ``tables`` are the trained tensors, in the rows and
+    columns of the engine (`scansnap.dynamics.engines.layout`); do not change them.
     """
 
     def __init__(self, trainer: Trainer, state: State) -> None:
@@ -47,7 +47,7 @@ class StateView(Mapping[str, np.ndarray]):
         return len(self._trainer.dims)
 
     def make(self, names: tuple[str, ...]) -> Records:
-        """Several at once, which share work."""
+        """Several variables, which share work."""
         missing = tuple(name for name in names if name not in self._variables)
         self._variables |= self._trainer.measure(self._state, missing) if missing else {}
         return {name: self._variables[name] for name in names}
@@ -59,7 +59,7 @@ Until = Callable[[StateView], Any]
 
 
 def call_record_fn(record_fn: RecordFn, view: StateView) -> tuple[Records, Dims]:
-    """What a user's function says of a state: arrays with the run first, and their dimensions after it.
+    """The result of a user's function: arrays with the run first, and their dimensions after it.
 
     It returns ``{name: array}`` or ``{name: (dims, array)}``, dims naming what comes after the run.
     """
@@ -82,20 +82,8 @@ def call_record_fn(record_fn: RecordFn, view: StateView) -> tuple[Records, Dims]
     return records, dims
 
 
-_TAKEN = (
-    "run",
-    "step",
-    "seq_class",
-    "token",
-    "query",
-    "head",
-    "output",
-    "seed",
-    "status",
-    "failed_step",
-    "eta_y",
-    "eta_z",
-)
+_TAKEN = ("run", "step", "seq_class", "token", "query", "head", "output", "seed", "status", "failed_step", "eta_y",
+          "eta_z")  # fmt: skip
 
 
 def describe_function(function: Any) -> str:

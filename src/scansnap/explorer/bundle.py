@@ -65,9 +65,7 @@ def bundle(root: Path, entry: str) -> str:
 
     while waiting:
         add(waiting.pop(), ())
-    ordered = sorted(
-        modules, key=lambda path: path == entry
-    )  # what is imported later must be there when it is asked for
+    ordered = sorted(modules, key=lambda path: path == entry)  # modules that are imported later must exist by then
     return '"use strict";\nconst modules = (globalThis.modules = {});\n' + "".join(modules[path] for path in ordered)
 
 

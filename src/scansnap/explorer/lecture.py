@@ -206,11 +206,11 @@ def _beat(row: dict[str, Any], where: str) -> dict[str, Any]:
     return beat
 
 
-def _setup(given: Any, where: str) -> SetupReading:
+def _setup(value: Any, where: str) -> SetupReading:
     """A preset's name, or a table; ``preset`` in it is where it starts from."""
-    table = {"preset": given} if isinstance(given, str) else given
+    table = {"preset": value} if isinstance(value, str) else value
     if not isinstance(table, dict):
-        raise InputError(where, given, "a preset's name or a table of set-up fields")
+        raise InputError(where, value, "a preset's name or a table of set-up fields")
     table = dict(table)
     if "preset" in table:
         preset = table.pop("preset")
@@ -248,8 +248,8 @@ def _check_against_run(beat: dict[str, Any], reading: SetupReading, where: str) 
         raise InputError(f"from of {where}", beat["from"], f"{describe_integer(0, beat['to'])}, where the beat ends")
     if predict is not None and beat["from"] == beat["to"]:
         raise InputError(f"from of {where}", beat["from"], f"before {beat['to']}: there is something to predict")
-    asked = [predict["class"]] if predict else []
-    for name, chosen in (("classes in highlight", beat["highlight"]["classes"]), ("class in predict", asked)):
+    predicted = [predict["class"]] if predict else []
+    for name, chosen in (("classes in highlight", beat["highlight"]["classes"]), ("class in predict", predicted)):
         for k in chosen:
             if k >= classes.n_classes:
                 raise InputError(f"{name} of {where}", k, describe_integer(0, classes.n_classes - 1))

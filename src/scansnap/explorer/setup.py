@@ -172,11 +172,11 @@ def _bars(bars: Any) -> dict[str, Any]:
         p_class = list(_normalised("p_class", p_class))
     for n, (row, p) in enumerate(zip(rows, p_class, strict=True)):
         check_keys(f"class {n}", row, ("query", "next_token", "p_class", "tokens", "weights"))
-        new = {k: v for k, v in row.items() if k not in ("weights", "p_class")}
-        new["p_context"] = _normalised(f"weights of class {n}", row.get("weights"))
-        table.append(new | ({} if p is None else {"p_class": p}))
-    made = {"vocab_size": bars.get("vocab_size"), "class": table}
-    return made if bars.get("words") is None else made | {"words": _words(bars["words"], made["vocab_size"])}
+        entry = {k: v for k, v in row.items() if k not in ("weights", "p_class")}
+        entry["p_context"] = _normalised(f"weights of class {n}", row.get("weights"))
+        table.append(entry | ({} if p is None else {"p_class": p}))
+    classes = {"vocab_size": bars.get("vocab_size"), "class": table}
+    return classes if bars.get("words") is None else classes | {"words": _words(bars["words"], classes["vocab_size"])}
 
 
 def _words(words: Any, vocab_size: Any) -> list[str]:

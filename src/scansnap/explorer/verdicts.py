@@ -41,12 +41,12 @@ def judge(reading: SetupReading) -> Report:
     classes, runs, steps = reading.classes, reading.runs, reading.settings.steps
     times = np.unique(np.append(0, np.rint(np.geomspace(1, steps, _TIMES)))).astype(int)
     settings = replace(reading.settings, dtype="float64", record=tuple(times.tolist()), variables=("z",))
-    looked_at = replace(settings, variables=("attention", "z", "loss"))
+    recorded = replace(settings, variables=("attention", "z", "loss"))
 
-    def compact_y(seen: StateView) -> dict[str, Any]:
-        return {"y_rows": (("row", "column"), seen.tables["y"].numpy())}
+    def compact_y(view: StateView) -> dict[str, Any]:
+        return {"y_rows": (("row", "column"), view.tables["y"].numpy())}
 
-    data = simulate(classes, runs, settings=looked_at, record_fn=compact_y, device="cpu")
+    data = simulate(classes, runs, settings=recorded, record_fn=compact_y, device="cpu")
     if reason := reason_outside_theory(data):
         return Report(f"{classes}: {reason}", tuple(all_not_applicable(reason)))
     evidence = _with_votes(from_trajectory(data, classes), data["y_rows"].values[0])
@@ -88,12 +88,12 @@ def setup_for(claim: str) -> dict[str, Any]:
 
 def settings_to_judge() -> dict[str, dict[str, Any]]:
     """Set-ups by name: the presets, and those in which a claim applies that applies in none of them."""
-    found: dict[str, dict[str, Any]] = {preset["name"]: preset["setup"] for preset in PRESETS}
+    setups: dict[str, dict[str, Any]] = {preset["name"]: preset["setup"] for preset in PRESETS}
     for name in CHANGES:
         setup = setup_for(name)
-        if setup not in found.values():
-            found[name] = setup
-    return found
+        if setup not in setups.values():
+            setups[name] = setup
+    return setups
 
 
 def digest(setup: dict[str, Any]) -> str:
@@ -157,7 +157,7 @@ def _number(value: Any) -> float | str | None:
 def write() -> None:
     """Computes the file."""
     entries = {name: entry(setup) for name, setup in settings_to_judge().items()}
-    lines = ",\n".join(f'"{name}":{as_json(made)}' for name, made in entries.items())
+    lines = ",\n".join(f'"{name}":{as_json(verdicts)}' for name, verdicts in entries.items())
     FILE.write_text(f'{{"version":"{scansnap.__version__}","entries":{{\n{lines}\n}}}}\n', encoding="utf-8")
 
 

@@ -1,7 +1,7 @@
-"""How sparse attention is, and on what it rests.
+"""How sparse attention is, and which tokens it goes to.
 
-All functions take attention with the token dimension last, as NumPy arrays or as xarray objects (then by the
-dimension names `seq_class` and ``token``), and reduce it.
+All functions take ``attention`` with the token dimension last, as NumPy arrays, or as DataArrays (then by the dimension
+names `seq_class` and ``token``), and return it reduced. ``classes`` are the classes of the attention.
 """
 
 from __future__ import annotations
@@ -22,16 +22,6 @@ Array = TypeVar("Array", np.ndarray, xr.DataArray)
 def entropy(attention: Array) -> Array:
     """−Σ c ln c over all tokens, in nats.
 
-    Parameters
-    ----------
-    attention
-        Token dimension last; a DataArray by its dimension names.
-
-    Returns
-    -------
-    numpy.ndarray or xarray.DataArray
-        Without the token dimension.
-
     Examples
     --------
     >>> entropy(np.array([[0.5, 0.5], [1.0, 0.0]])).round(4)
@@ -42,18 +32,6 @@ def entropy(attention: Array) -> Array:
 
 def distinct_entropy(attention: Array, classes: SequenceClasses) -> Array:
     """Entropy of attention over the class's distinct tokens, renormalised (Figure 6); NaN where there are none.
-
-    Parameters
-    ----------
-    attention
-        Token dimension last; a DataArray by its dimension names.
-    classes
-        The classes of the attention.
-
-    Returns
-    -------
-    numpy.ndarray or xarray.DataArray
-        By seq_class.
 
     Examples
     --------
@@ -68,19 +46,12 @@ def distinct_entropy(attention: Array, classes: SequenceClasses) -> Array:
 def recall(attention: Array, classes: SequenceClasses, threshold: float | None = None) -> Array:
     """Share of the class's distinct tokens with attention above the threshold (Figures 11 and 12).
 
+    NaN where there are none.
+
     Parameters
     ----------
-    attention
-        Token dimension last; a DataArray by its dimension names.
-    classes
-        The classes of the attention.
     threshold
         Default: 1 / (number of context tokens of all classes), as in the paper.
-
-    Returns
-    -------
-    numpy.ndarray or xarray.DataArray
-        By seq_class; NaN without distinct tokens.
 
     Examples
     --------
@@ -103,18 +74,6 @@ def recall(attention: Array, classes: SequenceClasses, threshold: float | None =
 def top_mass(attention: Array, k: int = 1) -> Array:
     """Attention on the k most attended tokens.
 
-    Parameters
-    ----------
-    attention
-        Token dimension last; a DataArray by its dimension names.
-    k
-        Number of tokens.
-
-    Returns
-    -------
-    numpy.ndarray or xarray.DataArray
-        Without the token dimension.
-
     Examples
     --------
     >>> top_mass(np.array([0.1, 0.2, 0.7]), k=2).round(4)
@@ -132,16 +91,6 @@ def top_mass(attention: Array, k: int = 1) -> Array:
 
 def effective_support(attention: Array) -> Array:
     """e^entropy: the number of tokens that uniform attention of the same entropy would cover.
-
-    Parameters
-    ----------
-    attention
-        Token dimension last; a DataArray by its dimension names.
-
-    Returns
-    -------
-    numpy.ndarray or xarray.DataArray
-        Without the token dimension.
 
     Examples
     --------
@@ -163,9 +112,7 @@ def _of(classes: SequenceClasses, attention: np.ndarray) -> np.ndarray:
     shape = (classes.n_classes, classes.vocab_size)
     if attention.shape[-2:] != shape:
         raise InputError(
-            "attention",
-            f"shape {attention.shape}",
-            f"shape (…, {shape[0]}, {shape[1]}) (seq_class, token)",
+            "attention", f"shape {attention.shape}", f"shape (…, {shape[0]}, {shape[1]}) (seq_class, token)"
         )
     return attention
 

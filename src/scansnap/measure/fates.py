@@ -1,11 +1,13 @@
 """Which tokens rise and fall, and in which order they drop out (Theorems 2 and 3 of the paper, Section 5).
 
-All functions take a trajectory as ``simulate`` and ``flow`` return it: attention by class and token, z by query
-and token, along ``step`` or ``t``, with or without a ``run`` dimension. What they return is a tidy list: one
-entry along ``pair`` for each class and each token of its context, with the coordinates `seq_class`, ``token``,
-``query``, ``kind`` (distinct or common) and ``p_context``. So nothing is padded with NaN, ``.to_dataframe()``
-is the table one would write down, ``found.isel(pair=found.kind == "common")`` selects, and
-``.set_index(pair=["seq_class", "token"]).unstack()`` gives the class × token grid where one is wanted.
+All functions take ``data``, a trajectory of ``simulate`` or ``flow``, and its ``classes``. With ``local`` a token is
+distinct if no other class *of the same query* has it, which is what matters with a residual connection; without, if no
+other class has it.
+
+Results are tidy: one entry along ``pair`` for each class and each token of its context, with the coordinates
+`seq_class`, ``token``, ``query``, ``kind`` (distinct or common) and ``p_context``. ``.to_dataframe()`` makes a table,
+``result.isel(pair=result.kind == "common")`` selects, and ``.set_index(pair=["seq_class", "token"]).unstack()`` gives
+the class × token grid.
 """
 
 from __future__ import annotations
@@ -33,25 +35,9 @@ def fates(data: xr.Dataset, classes: SequenceClasses, *, local: bool = False) ->
     attention_start   c_n at the first recorded time
     attention_change  c_n(last) − c_n(first)
 
-    ``local`` calls a token distinct if no other class *of the same query* has it, which is what matters with a
-    residual connection. Classes with one query share z, so a token common to them appears once for each with
-    the same z_change and its own attention_change. Record step 0 (or t = 0) to make "first" mean the start of
-    training. Noise moves single intervals: rise_share is near 1 only for smooth trajectories or intervals that
-    are long enough.
-
-    Parameters
-    ----------
-    data
-        A trajectory of ``simulate`` or ``flow``.
-    classes
-        The classes of the trajectory.
-    local
-        Call a token distinct if no other class of the same query has it.
-
-    Returns
-    -------
-    xarray.Dataset
-        The variables above, along (run,) ``pair``.
+    Classes with the same query share z, so a token common to them appears once for each with the same z_change and its
+    own attention_change. Record step 0 (or t = 0) to make "first" mean the start of training. Noise moves single
+    intervals: rise_share is near 1 only for smooth trajectories or intervals that are long enough.
 
     Examples
     --------
@@ -99,22 +85,6 @@ def scan_order(data: xr.Dataset, classes: SequenceClasses, fraction: float = 0.5
     Variables, along (run,) ``pair`` (distinct tokens only): ``drop_time``, NaN for tokens that never drop, and
     ``winner``. Between two recorded times the logarithm of the ratio is taken as linear in ln t (in t from t = 0).
 
-    Parameters
-    ----------
-    data
-        A trajectory of ``simulate`` or ``flow``.
-    classes
-        The classes of the trajectory.
-    fraction
-        Share of its first ratio to the winner below which a token has dropped.
-    local
-        Call a token distinct if no other class of the same query has it.
-
-    Returns
-    -------
-    xarray.Dataset
-        ``drop_time`` and ``winner``, along (run,) ``pair``.
-
     Examples
     --------
     >>> classes = ss.SequenceClasses.syn_small()
@@ -159,22 +129,6 @@ def scan_rank_correlation(
     reach when several tokens of different P stay (0.89 for 6 of 10). A fraction nearer to 1 lets more of them
     drop where attention froze early. NaN for classes without an order: fewer than 3 distinct tokens, equal P for all,
     or none that drops.
-
-    Parameters
-    ----------
-    data
-        A trajectory of ``simulate`` or ``flow``.
-    classes
-        The classes of the trajectory.
-    fraction
-        Share of its first ratio to the winner below which a token has dropped.
-    local
-        Call a token distinct if no other class of the same query has it.
-
-    Returns
-    -------
-    xarray.DataArray
-        By (run and) seq_class.
 
     Examples
     --------
@@ -227,9 +181,7 @@ def time_dim(data: xr.Dataset, *variables: str) -> str:
         raise InputError("data", data, "a trajectory: the Dataset that simulate or flow returns")
     for name in variables:
         if name not in data:
-            raise InputError(
-                "data", f"without {name}", f"a trajectory with the variable {name}: ask for it in variables"
-            )
+            raise InputError("data", f"without {name}", f"a trajectory with the variable {name}", "add it to variables")
     dims = [dim for dim in ("step", "t") if dim in data[variables[0]].dims]
     if len(dims) != 1:
         raise InputError("data", f"along {tuple(data[variables[0]].dims)}", "a trajectory along step or t")

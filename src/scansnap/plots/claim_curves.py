@@ -1,7 +1,6 @@
 """What claims look like: measured against predicted, one panel for each claim that has a curve.
 
-Those that fail come first and larger, with what holds instead on the same axes: three curves, so that one sees at once
-that the second misses the first and the third does not.
+Claims that fail come first and larger, with what holds instead on the same axes: three curves.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def _panels(folder: SubFigure, claims: list[Claim], columns: int, headline: str)
         ax = folder.add_subplot(rows, columns, i + 1)
         ax.set_gid(HEADLINE if claim.name == headline else None)
         curve, instead = claim.curve, claim.alternative
-        assert curve is not None  # compute() kept only those
+        assert curve is not None  # compute() returns only these
         predicted = np.broadcast_to(curve.predicted, curve.x.shape)
         shown = np.ones(len(curve.x), dtype=bool)
         large = False
@@ -86,11 +85,11 @@ def _panels(folder: SubFigure, claims: list[Claim], columns: int, headline: str)
 
 
 def _few_ticks(axis: Axis) -> None:
-    """A panel is small, and ticks are most of the work of drawing it."""
+    """Small panels need few ticks, and ticks are most of the drawing time."""
     low, high = axis.get_view_interval()
     if axis.get_scale() == "linear":
         axis.set_major_locator(MaxNLocator(4))
-    elif high > 30 * low:  # within a decade the ticks between powers of ten are what one reads
+    elif high > 30 * low:  # within a decade ticks between powers of ten are needed
         axis.set_major_locator(LogLocator(numticks=5))
         axis.set_minor_locator(NullLocator())
 

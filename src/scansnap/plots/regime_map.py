@@ -11,14 +11,8 @@ from matplotlib.figure import Figure
 
 from scansnap.plots.style import styled
 
-LABELS = {
-    "ratio": r"$\eta_Y/\eta_Z$",
-    "overlap": r"overlap $f_n^\top f_{n'}$ at the start",
-    "n_classes": "classes K",
-    "vocab_size": "vocabulary M",
-    "eta_y": r"$\eta_Y$",
-    "distinct": "distinct tokens per class",
-}
+LABELS = {"ratio": r"$\eta_Y/\eta_Z$", "overlap": r"overlap $f_n^\top f_{n'}$ at the start", "n_classes": "classes K",
+          "vocab_size": "vocabulary M", "eta_y": r"$\eta_Y$", "distinct": "distinct tokens per class"}  # fmt: skip
 
 
 def draw(data: xr.Dataset) -> Figure:
@@ -42,7 +36,7 @@ def draw(data: xr.Dataset) -> Figure:
 def draw_both(data: xr.Dataset, flow: xr.Dataset) -> Figure:
     """The flow's map above, that by SGD below, its mean over seeds; the flow's edge is the dashed line there.
 
-    Hatched: 0 is inside the interval over seeds, so that it is mask.
+    Hatched: the interval over seeds contains 0, so the sign is undecided.
     """
     claims = [name for name in flow.claim.values if name in data.claim.values]
     with styled(3.3 * len(claims) + 1.2, 6.2) as figure:
@@ -53,9 +47,11 @@ def draw_both(data: xr.Dataset, flow: xr.Dataset) -> Figure:
             above.set_title(f"{name}\nexact flow")
             below.set_title(f"SGD: {data.attrs['sgd']}", fontsize="small")
             sgd, exact = data.sel(claim=name), flow.margin.sel(claim=name).values
-            mask = ((sgd.low < 0) & (sgd.high >= 0)).values
-            if mask.any():
-                below.contourf(data.x, data.y, mask.astype(float), levels=[0.5, 1.5], colors="none", hatches=["////"])
+            undecided = ((sgd.low < 0) & (sgd.high >= 0)).values
+            if undecided.any():
+                below.contourf(
+                    data.x, data.y, undecided.astype(float), levels=[0.5, 1.5], colors="none", hatches=["////"]
+                )
             if np.isfinite(exact).any() and np.nanmin(exact) < 0 < np.nanmax(exact):
                 below.contour(flow.x, flow.y, exact, levels=[0], colors="black", linewidths=1.2, linestyles="dashed")
         if data.attrs["left_out"]:

@@ -74,7 +74,7 @@ def settle(figure: Figure) -> None:
         figure.set_layout_engine(None)  # "none" would leave one that has each format drawn twice
 
 
-def hold(figure: Figure) -> None:
+def fix_labels(figure: Figure) -> None:
     """Titles and labels stay where the last file has them; finding their places is a large part of each drawing."""
     for axes in figure.axes:
         for axis in (axes.xaxis, axes.yaxis):
@@ -96,3 +96,12 @@ def render(figure: Figure, kind: str, part: Bbox | None = None) -> bytes:
     with matplotlib.rc_context(_RC):
         figure.savefig(target, format=kind, metadata=undated, bbox_inches=part)
     return target.getvalue()
+
+
+def separated(values: list[float], gap: float) -> list[float]:
+    """Ascending places for labels near ascending values, at least a gap apart."""
+    spots = list(values)
+    for i in range(1, len(spots)):
+        spots[i] = max(spots[i], spots[i - 1] + gap)
+    shift = (sum(spots) - sum(values)) / max(len(spots), 1)
+    return [spot - shift for spot in spots]

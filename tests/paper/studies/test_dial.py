@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pandas as pd
 import pytest
 
@@ -62,12 +60,6 @@ def test_the_figure_has_a_half_for_each_optimiser_and_names_few_curves() -> None
     named = {text.get_text().strip() for text in sgd.texts} - {"ln t", "ln ln t", "2 ln ln t"}
     assert named == {"YZ", "no norm", "heads", "full model"}
     assert {text.get_text().strip() for text in adamw.texts} - {"ln t", "ln ln t", "2 ln ln t"} == {"YZ"}
-
-
-def test_labels_are_moved_apart_and_keep_their_order() -> None:
-    placed = dial._apart([0.0, 0.01, 0.02, 5.0], 0.5)
-    assert all(b - a >= 0.49 for a, b in itertools.pairwise(placed))
-    assert placed[3] == 5.0
 
 
 def test_the_target_takes_over_finished_cells(tmp_path, monkeypatch) -> None:

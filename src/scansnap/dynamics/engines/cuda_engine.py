@@ -1,7 +1,7 @@
 """The fused path on CUDA: a thread block owns a run (kernels/cuda/runs.py), for some steps or from first to last.
 
-From first to last nothing of a run is ever in the device's memory but its data and what is recorded: initial values are
-drawn in the kernel, and attention follows from the recorded z.
+In the latter case only data and records of a run are in the device's memory: the kernel draws the initial values, and
+attention follows from the recorded z.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class CudaEngine:
                 data, self.stream[group] - first, self.runs.seed[group], rates, self.begin, record=record,
                 every_z="z" in names,
             )  # fmt: skip
-            records = self._look(names, z, loss, mask)
+            records = self._variables(names, z, loss, mask)
             if not bool(finite.all()):
                 return None
             if len(group) == len(self.runs):
@@ -136,8 +136,8 @@ class CudaEngine:
         runs = self.runs
         return KernelRates(runs.eta_y[which], runs.eta_z[which], runs.momentum[which], factor_y, factor_z)
 
-    def _look(self, names: tuple[str, ...], z: Tensor, loss: Tensor, distinct: Tensor) -> Records:
-        """The recorded variables from loss (R, steps) and z, (R, steps, Q M) if it is asked for, else (R, steps, E)."""
+    def _variables(self, names: tuple[str, ...], z: Tensor, loss: Tensor, distinct: Tensor) -> Records:
+        """The recorded variables from loss (R, steps) and z, (R, steps, Q M) if recorded, else (R, steps, E)."""
         layout, tables, out = self.layout, self.program.tables, {"loss": loss}
         if "z" in names:
             out["z"] = z.unflatten(-1, (len(layout.queries), layout.vocab_size))
@@ -157,7 +157,7 @@ class CudaEngine:
 
 
 def _factors(optimizer: Optimizer, steps: int) -> np.ndarray:
-    """What the schedule makes of the rate in every update."""
+    """The schedule's factors of all updates."""
     if optimizer.schedule == "constant":
         return np.ones(steps)
     return np.array([optimizer.rate_factor(i, steps) for i in range(steps)])

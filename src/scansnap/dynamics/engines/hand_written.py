@@ -1,8 +1,7 @@
-"""Carries a group of runs through a stretch of mini-batches, on the fastest path that applies.
+"""Training of a group of runs on a stretch of mini-batches, on the fastest path that applies.
 
 The general path is torch, works for every option, on CPU and CUDA; on CUDA it is recorded as a graph. The fused one
-(kernels/cpu/fused.c, kernels/cuda/runs.py) covers what the paper's experiments use and is far faster; tests hold both
-equal.
+(kernels/cpu/fused.c, kernels/cuda/runs.py) covers the paper's experiments and is far faster; tests compare the two.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Engine:
         self.limits = {"y": largest_y(self.dtype, layout.vocab_size), "z": math.inf}
         self.multiplicity = {"y": self.tables.multiplicity}
         self._graphed: GraphedStep | None = None
-        self.blocks: CudaEngine | None = None  # what the fused path is on CUDA
+        self.blocks: CudaEngine | None = None  # the fused path on CUDA
         self.fused = engine != "general" and self.why_not_fused() is None
         self.bounded = self._bounded()
         per_sample = len(layout.rows) * 2 + len(layout.columns) * 4 + layout.slots.shape[1] * 8
@@ -98,9 +97,9 @@ class Engine:
     def _bounded(self) -> np.ndarray:
         """Runs whose rates are too small for their tables to ever leave the float range, (R,).
 
-        For the fused path: |f| = 1, so |dY| ≤ 1 and |dz| ≤ 2 √S max|Y|, and momentum adds up at most 1/(1 − μ) of
-        them. The other runs take the general path from the start: the kernel says only at the end of a stretch
-        that a run failed, and the outcome must not depend on where stretches end.
+        On the fused path |f| = 1, so |dY| ≤ 1 and |dz| ≤ 2 √S max|Y|, and momentum adds up at most 1/(1 − μ) of them.
+        The other runs take the general path: the kernel detects failures only at the end of a stretch, and results
+        must not depend on where stretches end.
         """
         settings, (_, scale) = self.settings, self.settings.model.init_scale(self.layout.vocab_size)
         factor_y, factor_z = (
@@ -113,7 +112,7 @@ class Engine:
         return np.maximum(y, z) < largest_y(self.dtype, self.layout.vocab_size)
 
     def _factors(self, step: int) -> dict[str, float]:
-        """What the schedules make of the rates in this update."""
+        """The schedules' factors in this update."""
         return {name: o.rate_factor(step, self.settings.steps) for name, o in self.settings.optimizers.items()}
 
     def step(self, state: State, batch: yz.CountBatch, rates: RunRates, step: int | Tensor) -> State:
@@ -194,7 +193,7 @@ class Engine:
 
 
 class GraphedStep:
-    """An update recorded once as a CUDA graph and replayed: the cost of many small launches is paid once."""
+    """An update as a CUDA graph: one launch instead of many small ones."""
 
     def __init__(self, one_step: OneStep, state: State, batch: yz.CountBatch, rates: RunRates) -> None:
         self.state = state.map(torch.clone)
@@ -203,7 +202,7 @@ class GraphedStep:
         self.step = torch.zeros((), dtype=torch.float64, device=rates.momentum.device)
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):  # libraries set themselves up outside the recording
+        with torch.cuda.stream(aside):  # libraries initialise outside the recording
             one_step(self.state, self.batch, self.rates, self.step)
         torch.cuda.current_stream().wait_stream(aside)
         self.graph = torch.cuda.CUDAGraph()

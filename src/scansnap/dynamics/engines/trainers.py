@@ -1,4 +1,4 @@
-"""What the loop trains: the YZ model by its hand-written engine, or a module by autograd (``autograd``)."""
+"""The interface between the loop and what it trains, and the trainer of the YZ model; ``autograd`` trains modules."""
 
 from __future__ import annotations
 
@@ -38,51 +38,40 @@ class Trainer(Protocol):
     def device(self) -> torch.device: ...
     @property
     def engine_used(self) -> str:
-        """Its name, part of a run's mark: engines round differently."""
-        ...
+        """The engine's name; part of the fingerprint, since engines round differently."""
 
     @property
     def dims(self) -> Mapping[str, tuple[str, ...]]:
-        """What can be recorded, and its dimensions after run and step."""
-        ...
+        """Recordable variables, and their dimensions after run and step."""
 
     @property
     def floats_per_step(self) -> int:
         """Size of the data of one step, which is sampled ahead."""
-        ...
 
     @property
     def seconds_per_step(self) -> float:
-        """A guess; what is measured replaces it."""
-        ...
+        """A first guess."""
 
     def start(self) -> State:
-        """Before the first update."""
-        ...
+        """The state before the first update."""
 
     def advance(self, state: State, stop: int) -> State:
-        """After the updates state.step … stop − 1; the given state is left as it is."""
-        ...
+        """The state after the updates state.step … stop − 1; ``state`` is not changed."""
 
     def measure(self, state: State, names: tuple[str, ...]) -> Records:
         """Some of the variables of ``dims``, the run first."""
-        ...
 
     def run_at_once(self, names: tuple[str, ...]) -> Records | None:
-        """The variables at all recorded steps, (run, step, …), where that needs no states in between; or None."""
-        ...
+        """The variables at all recorded steps, (run, step, …), where no state in between is needed; or None."""
 
     def fingerprint_parts(self) -> dict[str, Any]:
-        """What is trained on what, by parts: everything that decides numbers beside runs and settings."""
-        ...
+        """Model and data by parts: all that determines the numbers besides runs and settings."""
 
     def coordinates(self, dims: Collection[Hashable]) -> dict[str, Any]:
-        """Coordinates of these dimensions that go with this kind."""
-        ...
+        """Coordinates of these dimensions."""
 
     def add_attributes(self, data: xr.Dataset) -> None:
-        """Gives the result the attributes that go with this kind."""
-        ...
+        """Add the attributes of this kind to the result."""
 
 
 class YZTrainer:
@@ -146,7 +135,7 @@ class YZTrainer:
 
 
 class YZMeasurement:
-    """Turns states into the recorded variables, in groups of runs that bound the memory."""
+    """The recorded variables of a state, in groups of runs that bound the memory."""
 
     def __init__(self, classes: SequenceClasses, engine: Engine, batches: Batches) -> None:
         self.engine, self.batches, self.layout = engine, batches, engine.layout
@@ -193,12 +182,12 @@ class YZMeasurement:
         return full
 
     def _full_y(self, state: State, which: np.ndarray) -> np.ndarray:
-        """(R, M, M): rows outside the layout are where they began, since nothing moves them."""
+        """(R, M, M): rows outside the layout keep their initial values."""
         layout, y = self.layout, state.tables["y"].cpu().numpy()
         if len(layout.rows) < layout.vocab_size:
             seeds = self.engine.runs.seed[which]
-            everything = dataclasses.replace(layout, rows=np.arange(layout.vocab_size))
-            full = start(everything, self.engine.settings, seeds, torch.device("cpu")).tables["y"].numpy().copy()
+            full_layout = dataclasses.replace(layout, rows=np.arange(layout.vocab_size))
+            full = start(full_layout, self.engine.settings, seeds, torch.device("cpu")).tables["y"].numpy().copy()
         else:
             full = np.empty((len(which), layout.vocab_size, len(layout.columns)), dtype=y.dtype)
         full[:, layout.rows] = y
@@ -206,6 +195,6 @@ class YZMeasurement:
 
 
 def _without_moments(state: State, which: np.ndarray) -> State:
-    """Some of the runs; optimiser buffers are as large as the tables and not looked at here."""
+    """Some of the runs without optimiser buffers, which are as large as the tables."""
     runs = slice(int(which[0]), int(which[-1]) + 1)  # they are consecutive: nothing is copied
     return State(state.step, {name: t[runs] for name, t in state.tables.items()}, {}, state.failed_step[runs])

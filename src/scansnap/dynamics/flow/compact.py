@@ -106,7 +106,7 @@ class CompactFlow:
         """Sums over the classes of a query, (K, L) → (cells,)."""
         return dz.new_zeros(self.cell_query.shape).index_add_(0, self.cell.flatten(), dz.flatten())
 
-    # --- what the integrator asks for ------------------------------------------------------------------------
+    # --- System ------------------------------------------------------------------------------------------------
 
     def rates(self, stage: int, weights: FloatArray) -> None:
         at = self.point(weights)

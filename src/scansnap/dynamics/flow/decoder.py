@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from scansnap.checks import InputError, check_choice, check_float, check_integer
+from scansnap.checks.arrays import numbers
 from scansnap.dynamics.flow.dense import error
 from scansnap.dynamics.flow.integrate import checked_times
 from scansnap.dynamics.flow.integrators import FloatArray, Stacked, dop853, threads_for
@@ -77,16 +78,12 @@ def decoder_flow(
     >>> decoder_flow(np.eye(4), None, eta_y=1.0, t=[4 * (np.e + 97) / 99], vocab_size=99).gap.values.round(6)
     array([[1., 1., 1., 1.]])
     """
-    try:
-        columns = torch.tensor(np.asarray(f, dtype=np.float64))  # (S, K)
-        p = None if p_class is None else np.array(p_class, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError("f or p_class", f, "numbers") from None
+    columns = torch.tensor(numbers("f", f))  # (S, K)
     if columns.ndim != 2 or columns.shape[1] == 0 or not columns.isfinite().all():
         shape = tuple(columns.shape)
         raise InputError("f", f"of shape {shape}", "a table of finite numbers, one column per class")
     k = columns.shape[1]
-    p = np.full(k, 1 / k) if p is None else p
+    p = np.full(k, 1 / k) if p_class is None else numbers("p_class", p_class)
     if p.shape != (k,) or not (p >= 0).all() or abs(p.sum() - 1) > 1e-6:
         raise InputError("p_class", p, f"{k} probabilities with sum 1")
     eta_y = check_float("eta_y", eta_y, above=0)

@@ -135,7 +135,7 @@ class DenseFlow:
             raise InputError("norm", self.model.norm, allowed)
         check_update(start.f, self.update)
 
-    # --- what the integrator asks for ------------------------------------------------------------------------
+    # --- System ------------------------------------------------------------------------------------------------
 
     def rates(self, stage: int, weights: FloatArray) -> None:
         at = self.point(weights)
@@ -153,7 +153,7 @@ class DenseFlow:
         self.y.advance(weights)
         self.z.advance(weights)
 
-    # --- what the integrator of stiff flows asks for ---------------------------------------------------------
+    # --- StiffSystem -------------------------------------------------------------------------------------------
 
     def moving(self) -> list[tuple[Stacked, Tensor]]:
         """The two tables, each with which of its entries ever change: those of tokens that enter or are not 0."""

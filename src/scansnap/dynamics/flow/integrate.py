@@ -1,10 +1,7 @@
 """The T → ∞ population flow, integrated to any time: what SGD does on average, without its noise.
 
-t counts batch-size-1 SGD steps; momentum μ acts as both rates divided by 1 − μ where they are small, and exactly
-through the heavy-ball equation (``momentum=``). The flow is the limit of
-small rates: full-expectation SGD with rate η stays within O(η) of it at fixed η t. Model: that of the paper (l2 norm,
-no residual; Sections 2 and 3), or another norm or a residual connection; softmax over all M outputs, Y(0) = 0 unless
-given; weight decay as SGD has it.
+t counts batch-size-1 SGD steps. The flow is the limit of small rates: full-expectation SGD with rate η stays within
+O(η) of it at fixed η t.
 """
 
 from __future__ import annotations
@@ -18,6 +15,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from scansnap.checks import InputError, check_choice, check_float
+from scansnap.checks.arrays import numbers
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.device import pick_device
 from scansnap.dynamics.flow.compact import CompactFlow, PaddedLayout
@@ -114,22 +112,22 @@ def flow(
     eta_z = check_float("eta_z", eta_z, least=0)
     eta_y = check_float("eta_y", eta_y, least=0) if y0 is not None and eta_z else check_float("eta_y", eta_y, above=0)
     momentum = check_float("momentum", momentum, least=0, below=1)
-    decay = (
-        check_float("weight_decay_y", weight_decay_y, least=0),
-        check_float("weight_decay_z", weight_decay_z, least=0),
-    )
+    decay = (check_float("weight_decay_y", weight_decay_y, least=0),
+             check_float("weight_decay_z", weight_decay_z, least=0))  # fmt: skip
     times = checked_times(np.geomspace(0.1, 1e5, 200) if t is None else t)
     model = ModelConfig(norm=norm, residual=residual)
     rtol, atol = check_float("rtol", rtol, least=1e-13, most=0.1), check_float("atol", atol, above=0)
-    wanted = (variables,) if isinstance(variables, str) else tuple(variables)
-    for name in wanted:
+    names = (variables,) if isinstance(variables, str) else tuple(variables)
+    for name in names:
         check_choice("variables", name, FLOWING)
     check_choice("field", field, FIELDS)
     check_frozen(eta_z, check_choice("update", update, UPDATES))
     classes.need_one_class_per_next_token("the flow")
-    z_start, y_start = _z_start(z0, classes), None if y0 is None else _y_start(y0, classes)
+    shape = (len(classes.queries), classes.vocab_size)
+    z_start = np.zeros(shape) if z0 is None else _initial_table("z0", z0, shape, "(query, token)")
+    y_start = None if y0 is None else _initial_y(y0, classes)
     trackers = [EventTracker(event, classes) for event in events]
-    recorder = FlowRecorder(classes, wanted, times)
+    recorder = FlowRecorder(classes, names, times)
     stiff = any(decay)
     first_step = 0.01 / ((eta_y or eta_z) * classes.p_class.max())
     system: FlowField
@@ -155,11 +153,8 @@ def flow(
                 "n_classes": classes.n_classes, "vocab_size": classes.vocab_size}  # fmt: skip
     dataset = recorder.dataset(settings | {"stopped": stopped, **identity(classes)})
     if trackers:
-        dataset["event_t"] = (
-            ("event", "occurrence"),
-            event_times(trackers),
-            {"long_name": "time of the event", "units": ""},
-        )
+        labels = {"long_name": "time of the event", "units": ""}
+        dataset["event_t"] = (("event", "occurrence"), event_times(trackers), labels)
         dataset = dataset.assign_coords(event=[str(tracker.crossing) for tracker in trackers])
     reached = f"at t = {recorder.recorded[-1]:g} of {times[-1]:g}"
     if stopped == "non-finite":
@@ -217,7 +212,7 @@ def _follow(
     report: Callable[[Span], None],
     interrupt: DelayedInterrupt,
 ) -> tuple[int, str]:
-    """Read and tracker the flow step by step; the number of steps, and why it ended."""
+    """Record and track events step by step; returns the number of steps, and why the flow ended."""
     n_steps, start = 0, FlowState(0.0, field, np.zeros(0))
     ends = [tracker.start(start) for tracker in trackers]
     for _ in recorder.times_until(0.0):
@@ -265,47 +260,29 @@ def _close(recorder: FlowRecorder, state: FlowState) -> None:
 
 def checked_times(t: ArrayLike) -> FloatArray:
     """Times as a strictly ascending float array from 0 on."""
-    try:
-        times = np.atleast_1d(np.asarray(t, dtype=np.float64))
-    except (TypeError, ValueError):
-        raise InputError("t", t, "an array of numbers") from None
+    times = np.atleast_1d(numbers("t", t))
     if times.ndim != 1 or times.size == 0:
         raise InputError("t", f"an array of shape {times.shape}", "a list of at least one time")
-    if not np.isfinite(times).all():
-        raise InputError("t", float(times[~np.isfinite(times)][0]), "finite times")
-    if times.min() < 0:
-        raise InputError("t", float(times.min()), "times ≥ 0")
+    if not (np.isfinite(times) & (times >= 0)).all():
+        raise InputError("t", float(times[~np.isfinite(times) | (times < 0)][0]), "finite times ≥ 0")
     if (np.diff(times) <= 0).any():
         i = int(np.flatnonzero(np.diff(times) <= 0)[0])
         raise InputError("t", f"{times[i]:g} followed by {times[i + 1]:g}", "strictly ascending times")
     return times
 
 
-def _z_start(z0: ArrayLike | None, classes: SequenceClasses) -> FloatArray:
-    shape = (len(classes.queries), classes.vocab_size)
-    if z0 is None:
-        return np.zeros(shape)
-    try:
-        z = np.array(z0, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError("z0", z0, "an array of numbers") from None
-    if z.shape != shape:
-        raise InputError("z0", f"shape {z.shape}", f"shape {shape} (query, token)")
-    if not np.isfinite(z).all():
-        raise InputError("z0", float(z[~np.isfinite(z)][0]), "finite numbers")
-    return z
+def _initial_table(name: str, values: ArrayLike, shape: tuple[int, int], dims: str) -> FloatArray:
+    table = numbers(name, values)
+    if table.shape != shape:
+        raise InputError(name, f"shape {table.shape}", f"shape {shape} {dims}")
+    if not np.isfinite(table).all():
+        raise InputError(name, float(table[~np.isfinite(table)][0]), "finite numbers")
+    return table
 
 
-def _y_start(y0: ArrayLike, classes: SequenceClasses) -> FloatArray:
+def _initial_y(y0: ArrayLike, classes: SequenceClasses) -> FloatArray:
     m = classes.vocab_size
-    try:
-        y = np.array(y0, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError("y0", y0, "an array of numbers") from None
-    if y.shape != (m, m):
-        raise InputError("y0", f"shape {y.shape}", f"shape {(m, m)} (token, output)")
-    if not np.isfinite(y).all():
-        raise InputError("y0", float(y[~np.isfinite(y)][0]), "finite numbers")
+    y = _initial_table("y0", y0, (m, m), "(token, output)")
     never = np.setdiff1d(np.arange(m), classes.next_token)
     if len(never) and (y[:, never] != y[:, never[:1]]).any():
         raise InputError("y0", "different columns", "equal columns for all outputs that are never a next token")

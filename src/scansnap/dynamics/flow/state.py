@@ -68,15 +68,17 @@ class FlowState:
 class FlowRecorder:
     """The requested variables at the requested times, and at the moment the flow ended if it ended earlier."""
 
-    def __init__(self, classes: SequenceClasses, wanted: Sequence[str], times: FloatArray) -> None:
+    def __init__(self, classes: SequenceClasses, names: Sequence[str], times: FloatArray) -> None:
         self.classes, self.times = classes, times
         m = classes.vocab_size
         self.sizes = {"seq_class": classes.n_classes, "token": m, "query": len(classes.queries), "output": m}
-        shapes = {name: (len(times), *(self.sizes[dim] for dim in VARIABLES[name].dims)) for name in wanted}
-        need = {name: 8 * int(np.prod(shape)) for name, shape in shapes.items()}
-        if need:
-            largest = max(need, key=lambda name: need[name])
-            check_memory("the size of the result", sum(need.values()), f"ask for fewer times or leave out {largest!r}")
+        shapes = {name: (len(times), *(self.sizes[dim] for dim in VARIABLES[name].dims)) for name in names}
+        n_bytes = {name: 8 * int(np.prod(shape)) for name, shape in shapes.items()}
+        if n_bytes:
+            largest = max(n_bytes, key=lambda name: n_bytes[name])
+            check_memory(
+                "the size of the result", sum(n_bytes.values()), f"ask for fewer times or leave out {largest!r}"
+            )
         self.data = {name: np.empty((shape[0] + 1, *shape[1:])) for name, shape in shapes.items()}
         self.recorded: list[float] = []
 

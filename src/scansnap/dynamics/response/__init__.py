@@ -1,1 +1,1 @@
-"""How attention answers to a decoder that learns: the linear response of the flow around frozen attention."""
+"""The linear response of attention to a learning decoder, around frozen attention."""

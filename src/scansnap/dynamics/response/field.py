@@ -1,4 +1,4 @@
-"""How attention answers to a decoder that learns: the linear response of the population flow around frozen attention.
+"""The linear response of attention to a learning decoder, around frozen attention.
 
 While attention is frozen at F = [f_1 … f_K] the decoder is Y = Σ f_n a_nᵀ, ȧ_n = η_Y p_n r_n, r_n = e_n − α_n
 (decoder.py). To first order in what attention then does, z = δz and Y = Σ f_n (a_n + δa_n)ᵀ + δY with
@@ -9,7 +9,7 @@ While attention is frozen at F = [f_1 … f_K] the decoder is Y = Σ f_n a_nᵀ,
     δẎ    = η_Y Σ p_n δf_n r_nᵀ,   δȧ_n = η_Y p_n δr_n
     δż_m  = η_Z Σ p_n { drive_n + memory_n }                             over the classes of query m
 
-With x_n = Σ_{n'≠n} f_n' (a_n'·r_n), what frozen attention feels of the other classes, and P = I − f_n f_nᵀ,
+With x_n = Σ_{n'≠n} f_n' (a_n'·r_n), the effect of the other classes on frozen attention, and P = I − f_n f_nᵀ,
 
     drive_n  = f_n ∘ P x_n
     memory_n = f_n ∘ P [δY r_n + Σ_n' f_n' (δa_n'·r_n + a_n'·δr_n) − δf_n (a_n·r_n)]
@@ -38,15 +38,11 @@ from scansnap.dynamics.flow.compact import PaddedLayout
 from scansnap.dynamics.flow.dense import error
 from scansnap.dynamics.flow.integrators import END, INSIDE, PROBE, Stacked
 from scansnap.dynamics.response.block import Block, cut
+from scansnap.dynamics.yz import attention_of
 
 T = TypeVar("T")
-_ERROR_STAGES = {
-    0: 0.0,
-    5: 1 / 3,
-    14: 0.2,
-    INSIDE: PROBE,
-    END: 1.0,
-}  # stage: share of the step; also evaluates the flow
+# stage: share of the step; where the flow itself is evaluated, too
+_ERROR_STAGES = {0: 0.0, 5: 1 / 3, 14: 0.2, INSIDE: PROBE, END: 1.0}
 
 
 class BlockMap(Protocol):
@@ -56,16 +52,16 @@ class BlockMap(Protocol):
 
 
 class BlockResponse(NamedTuple):
-    """What the classes of a block contribute at a point within a step; B classes, R common tokens, J outputs."""
+    """Contributions of the classes of a block at a point within a step; B classes, R common tokens, J outputs."""
 
-    memory: Tensor  # (B, d) δY_l·r_n of the distinct tokens
-    overlap: Tensor  # (B, 1) a_n·r_n
-    change: Tensor  # (B, 1) e_n·r_n
-    turned: Tensor  # (B, 1) a_n·δr_n
-    others: Tensor  # (B, C) Y r_n of the common tokens
-    common: Tensor  # (B, C) δY r_n + Y δr_n of the common tokens
+    dy_r: Tensor  # (B, d) δY_l·r_n of the distinct tokens
+    a_r: Tensor  # (B, 1) a_n·r_n
+    e_r: Tensor  # (B, 1) e_n·r_n
+    a_dr: Tensor  # (B, 1) a_n·δr_n
+    y_r_common: Tensor  # (B, C) Y r_n of the common tokens
+    change_common: Tensor  # (B, C) δY r_n + Y δr_n of the common tokens
     y_rate: Tensor  # (2R, J)
-    true: Tensor | None  # (B, L) what the flow itself would do
+    flow_rate: Tensor | None  # (B, L) the rate of the flow itself
 
 
 class ResponseField:
@@ -115,55 +111,56 @@ class ResponseField:
         parts = list(self.each(lambda block: self._part(block, stage, w, df, y, true_f, pace), self.blocks))
         self.y.rate[stage] = sum(part.y_rate for part in parts)
 
-        memory, overlap, change, turned, pulled, common = (
+        dy_r, a_r, e_r, a_dr, y_r_common, change_common = (
             torch.cat(values) for values in zip(*(part[:6] for part in parts), strict=True)
         )
-        others = torch.zeros_like(f)  # (K, L) x_n: only common tokens know other classes
-        others[:, d:] = (pulled - overlap * f[:, d:]) * (f[:, d:] > 0)  # anything at padding
-        felt = torch.cat([self._whole(memory, change, slice(None)) + f[:, :d] * turned, common], dim=1) - df * overlap
-        along = (f * others).sum(1, keepdim=True)  # (K, 1) f_n·x_n
-        drive = f * (others - f * along)
-        answer = f * (felt - f * (f * felt).sum(1, keepdim=True))
-        answer += df * (others - f * along) - f * (df * along + f * (df * others).sum(1, keepdim=True))
-        drive_rate, rate = self._by_cell(drive, pace), self._by_cell(drive + answer, pace)
+        x = torch.zeros_like(f)  # (K, L) x_n: only common tokens know other classes
+        x[:, d:] = (y_r_common - a_r * f[:, d:]) * (f[:, d:] > 0)  # anything at padding
+        dg = torch.cat([self._distinct_change(dy_r, e_r, slice(None)) + f[:, :d] * a_dr, change_common], dim=1)
+        dg -= df * a_r
+        f_x = (f * x).sum(1, keepdim=True)  # (K, 1) f_n·x_n
+        drive = f * (x - f * f_x)
+        memory = f * (dg - f * (f * dg).sum(1, keepdim=True))
+        memory += df * (x - f * f_x) - f * (df * f_x + f * (df * x).sum(1, keepdim=True))
+        drive_rate, rate = self._by_cell(drive, pace), self._by_cell(drive + memory, pace)
         self.drive.rate[stage], self.z.rate[stage] = drive_rate, rate
         if true_f is not None:
-            true = torch.cat([part.true for part in parts if part.true is not None])
-            self.off_rate[stage] = self._by_cell(true, pace) - rate
+            flow_rate = torch.cat([part.flow_rate for part in parts if part.flow_rate is not None])
+            self.off_rate[stage] = self._by_cell(flow_rate, pace) - rate
 
     def _part(
-        self, block: Block, stage: int, w: Tensor, df: Tensor, both: Tensor, true_f: Tensor | None, pace: float
+        self, block: Block, stage: int, w: Tensor, df: Tensor, y_and_dy: Tensor, true_f: Tensor | None, pace: float
     ) -> BlockResponse:
         """The tables of a block: all that costs time. Stores their rates."""
         some, d, pattern = block.classes, block.d, block.pattern
         f, df, own = self.f[some], df[some], self.own[some]
         f_c, df_c = f[:, self.d :], df[:, self.d :]
-        y, dy = both.chunk(2)  # (R, J) each
+        y, dy = y_and_dy.chunk(2)  # (R, J) each
         a, e = block.a(w), block.e(w)
         r = error(pattern.logits(f_c, y).addcmul_(own, a), self.n_rest, some.start)
-        memory, overlap = block.back_project(r, w)
-        turn = (f * df)[:, :d].sum(1, keepdim=True)  # (B, 1)
-        dl = block.twice.logits(torch.cat([df_c, f_c], 1), both).add_(e).addcmul_(turn, a)
+        dy_r, a_r = block.back_project(r, w)
+        f_df = (f * df)[:, :d].sum(1, keepdim=True)  # (B, 1)
+        dl = block.twice.logits(torch.cat([df_c, f_c], 1), y_and_dy).add_(e).addcmul_(f_df, a)
 
         # α_n = e_n − r_n, so α_n·δl_n is the right output's δl less r_n·δl_n
-        right, along = dl[:, some.start :].diagonal()[:, None], _dot(r, dl)  # (B, 1) each
-        dr = dl.sub_(right - along).mul_(r)
-        dr[:, some.start :].diagonal().copy_(((r[:, some.start :].diagonal()[:, None] - 1) * along)[:, 0])
+        right_dl, r_dl = dl[:, some.start :].diagonal()[:, None], _dot(r, dl)  # (B, 1) each
+        dr = dl.sub_(right_dl - r_dl).mul_(r)
+        dr[:, some.start :].diagonal().copy_(((r[:, some.start :].diagonal()[:, None] - 1) * r_dl)[:, 0])
 
         step = pace * self.eta_y * self.p_class[some]  # (B, 1)
         a_rate, e_rate = block.rates_of(stage)
         self._each_output(torch.mul(r, step, out=a_rate))
-        turned, turned_c = _dot(a, dr), pattern.back_project(dr, y)
+        a_dr, y_dr = _dot(a, dr), pattern.back_project(dr, y)
         da_rate = self._each_output(dr.mul_(step))
-        y_r, dy_r = block.twice.back_project(r, both).chunk(2, 1)  # (B, C) each
+        y_r_common, dy_r_common = block.twice.back_project(r, y_and_dy).chunk(2, 1)  # (B, C) each
         y_rate = block.twice.collect(torch.cat([f_c, df_c], 1), a_rate)
         y_rate[len(y) :] += pattern.collect(f_c, da_rate)
         part = BlockResponse(
-            F.pad(memory, (0, self.d - d)), overlap, _dot(e, r), turned, y_r, dy_r + turned_c, y_rate,
-            None if true_f is None else self._true(block, w, true_f[some], a, e, y + dy),
+            F.pad(dy_r, (0, self.d - d)), a_r, _dot(e, r), a_dr, y_r_common, dy_r_common + y_dr, y_rate,
+            None if true_f is None else self._flow_rate(block, w, true_f[some], a, e, y + dy),
         )  # fmt: skip
         block.df[:, stage] = df[:, :d]
-        torch.mul(da_rate, own, out=e_rate).addcmul_(turn, a_rate)
+        torch.mul(da_rate, own, out=e_rate).addcmul_(f_df, a_rate)
         return part
 
     def _each_output(self, rate: Tensor) -> Tensor:
@@ -171,30 +168,30 @@ class ResponseField:
         rate[:, -1] /= max(self.n_rest, 1)
         return rate
 
-    def _true(self, block: Block, w: Tensor, f: Tensor, a: Tensor, e: Tensor, y: Tensor) -> Tensor:
+    def _flow_rate(self, block: Block, w: Tensor, f: Tensor, a: Tensor, e: Tensor, y: Tensor) -> Tensor:
         """p_n diag(f_n)(I − f_n f_nᵀ) Y r_n at the response's state, nothing expanded; f of its z, y (R, J); (B, L)."""
         some, d, pattern = block.classes, block.d, block.pattern
         old, f_d, f_c = self.f[some, :d], f[:, :d], f[:, self.d :]
-        along = (f_d * old).sum(1, keepdim=True)  # (B, 1)
-        share = along * self.per_own[some]
-        logits = pattern.logits(f_c, y).addcmul_(along, a).addcmul_(share, e).add_(block.logits(f_d - share * old, w))
+        f_old = (f_d * old).sum(1, keepdim=True)  # (B, 1)
+        share = f_old * self.per_own[some]
+        logits = pattern.logits(f_c, y).addcmul_(f_old, a).addcmul_(share, e).add_(block.logits(f_d - share * old, w))
         r = error(logits, self.n_rest, some.start)
-        memory, overlap = block.back_project(r, w)
-        distinct = self._whole(memory, _dot(e, r), some) + old * overlap
+        dy_r, a_r = block.back_project(r, w)
+        distinct = self._distinct_change(dy_r, _dot(e, r), some) + old * a_r
         g = torch.cat([F.pad(distinct, (0, self.d - d)), pattern.back_project(r, y)], dim=1)
         return f * (g - f * _dot(logits, r))
 
-    def _whole(self, memory: Tensor, change: Tensor, some: slice) -> Tensor:
+    def _distinct_change(self, dy_r: Tensor, e_r: Tensor, some: slice) -> Tensor:
         """(δY_l + f_nl δa_n)·r_n of the distinct tokens, from δY_l·r_n and e_n·r_n."""
-        f = self.f[some, : memory.shape[1]]
-        return memory + f * self.per_own[some] * (change - (f * memory).sum(1, keepdim=True))
+        f = self.f[some, : dy_r.shape[1]]
+        return dy_r + f * self.per_own[some] * (e_r - (f * dy_r).sum(1, keepdim=True))
 
     def _by_cell(self, dz: Tensor, pace: float) -> Tensor:
         """Sums over the classes of a query, (K, L) → (cells,)."""
         dz = pace * self.eta_z * self.p_class * dz
         return dz.new_zeros(self.cell_query.shape).index_add_(0, self.cell.flatten(), dz.flatten())
 
-    # --- what else the integrator asks for -------------------------------------------------------------------
+    # --- System ------------------------------------------------------------------------------------------------
 
     def magnitudes(self, weights: FloatArray) -> Tensor:
         """Rows are, for each query, its row of z, and the rows of a."""
@@ -219,8 +216,7 @@ class ResponseField:
 
     def attention(self, z: Tensor) -> Tensor:
         """f of any z, nothing expanded, (cells,) → (K, L)."""
-        x = z[self.cell]
-        c = self.p * torch.exp(x - x.amax(1, keepdim=True))
+        c = attention_of(self.p, z[self.cell])
         return c / torch.linalg.vector_norm(c, dim=1, keepdim=True)
 
     def neglected(self, share: float, step: float) -> Tensor:

@@ -1,7 +1,7 @@
 """The text lens: trained text models in one folder, and what they attend to and vote for.
 
 A model is a checkpoint of ``scansnap text train``, its words in it. Only files in the folder of
-``--folder`` can be asked for.
+``--folder`` is served.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def models(folder: Path | None) -> list[dict[str, Any]]:
 
 
 def check(folder: Path | None, name: str, query: str) -> Path:
-    """The file of a model that may be asked about a word."""
+    """The file of a model; refuses unknown models, bad queries and files that are too large."""
     files = _files(folder)
     if name not in files:
         where = "the folder holds " + (", ".join(files) or "no trained text model")

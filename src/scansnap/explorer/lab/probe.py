@@ -1,7 +1,7 @@
 """Reports of probe files: the report that ``Probe.report`` writes, made from the file at each request.
 
-``--probe`` names a file or a folder of files; files that appear later are found. A training may still be writing to the
-file. No other file can be asked for.
+``--probe`` names a file or a folder of files, also with files that appear later. A training may still be writing to the
+file. No other file is served.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ def files(source: Path | None) -> dict[str, Path]:
     if source.suffix in _SUFFIXES or not source.is_dir():
         return {source.name: source}
     root = source.resolve()
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for folder, folders, names in os.walk(root):
         for name in sorted([*folders, *names]):
             path = Path(folder, name)
-            if path.suffix in _SUFFIXES and path.resolve().is_relative_to(root) and len(found) < _MOST:
-                found[path.relative_to(root).as_posix()] = path
+            if path.suffix in _SUFFIXES and path.resolve().is_relative_to(root) and len(paths) < _MOST:
+                paths[path.relative_to(root).as_posix()] = path
         folders[:] = sorted(name for name in folders if Path(name).suffix not in _SUFFIXES)  # stores are folders
-    return found
+    return paths
 
 
 def check(source: Path) -> None:
     """Refuses a file that no probe wrote, or a folder without one, before the server starts."""
-    found = files(source)
-    if not found:
+    paths = files(source)
+    if not paths:
         raise InputError(FIELD, str(source), "a file that a probe wrote, or a folder that holds some")
     if source.suffix in _SUFFIXES or not source.is_dir():
         html(source)
@@ -45,12 +45,12 @@ def check(source: Path) -> None:
 
 def html(source: Path | None, name: str = "") -> str:
     """The report on a file: the one of this name, or the first."""
-    found = files(source)
+    paths = files(source)
     if source is None:
         raise Refused(404, "probe", "There is no probe's file here: start with scansnap explorer --probe probe.zarr.")
-    if (name and name not in found) or not found:
+    if (name and name not in paths) or not paths:
         raise Refused(404, "probe", f"There is no probe's file {name[:60]!r} in the folder of --probe.")
-    path = found[name] if name else next(iter(found.values()))
+    path = paths[name] if name else next(iter(paths.values()))
     from scansnap.probe.report.page import page
     from scansnap.results.trajectory import load
 

@@ -103,9 +103,9 @@ class _Handler(BaseHTTPRequestHandler):
             raise Refused(403, "request", "The request comes from another page.")
 
     def _get(self) -> tuple[str, str, str]:
-        asked, extras = urlsplit(self.path), self.server.extras
-        query = {key: values[-1] for key, values in parse_qs(asked.query).items()}
-        path = unquote(asked.path)
+        url, extras = urlsplit(self.path), self.server.extras
+        query = {key: values[-1] for key, values in parse_qs(url.query).items()}
+        path = unquote(url.path)
         if path == "/":
             return self.server.page, "text/html", _FRAMES
         if path == "/probe":

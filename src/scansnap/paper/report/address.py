@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 from scansnap.paper.report.make import EXPLORER
 
 PLACE = EXPLORER  # beside the report
-VARIED = ("ratio", "eta_z")  # along the first of them that has several values the last one is pinned
+VARIED = ("ratio", "eta_z")  # the last value of the first of them with several values is pinned
 TRAINING = ("momentum", "steps", "batch_size", "context", "sampling", "init")
 MODEL = ("norm", "residual", "query_in_keys", "outputs", "heads", "position_bias", "init")
 FLOW = {"momentum": 0.0, "batch_size": None}  # steps on the expected gradient follow the exact flow
@@ -37,22 +37,17 @@ def address(settings: dict[str, Any]) -> str | None:
 
 
 def _classes(settings: dict[str, Any]) -> dict[str, str] | None:
-    """A preset by its name, or the synthetic one by its knobs; of several sizes the first."""
+    """A preset by its name, or the synthetic preset with its settings; of several sizes the first."""
     classes = settings.get("preset", settings.get("classes"))
-    knobs = (
-        classes
-        if isinstance(classes, dict)
-        else {"n_queries": _values(settings["n_queries"])[0]}
-        if "n_queries" in settings
-        else {}
-    )
     if classes is None:
         return None
-    name = "synthetic" if isinstance(classes, dict) else str(classes)
-    return {
-        "classes": name,
-        **{f"classes.{name}": json.dumps(value, separators=(",", ":")) for name, value in knobs.items()},
-    }
+    if isinstance(classes, dict):
+        name, options = "synthetic", classes
+    else:
+        name = str(classes)
+        options = {"n_queries": _values(settings["n_queries"])[0]} if "n_queries" in settings else {}
+    fields = {f"classes.{key}": json.dumps(value, separators=(",", ":")) for key, value in options.items()}
+    return {"classes": name, **fields}
 
 
 def _rates(run: dict[str, float]) -> dict[str, str]:

@@ -109,7 +109,7 @@ class Changes:
         }  # fmt: skip
 
 
-def earlier(path: Path, wanted: Sequence[str]) -> dict[str, Any]:
+def earlier(path: Path, names: Sequence[str]) -> dict[str, Any]:
     """The manifest to compare with; refused if it has none of the wanted targets."""
     file = path / MANIFEST if path.is_dir() else path
     if not file.is_file():
@@ -120,8 +120,8 @@ def earlier(path: Path, wanted: Sequence[str]) -> dict[str, Any]:
     if manifest["format"] != FORMAT:
         raise InputError("--against", str(path), f"a manifest of this version ({FORMAT!r}, not {manifest['format']!r})",
                          "reproduce it again")  # fmt: skip
-    if not set(manifest["targets"]) & set(wanted):
-        raise InputError("--against", str(path), f"a manifest with one of {', '.join(wanted)}",
+    if not set(manifest["targets"]) & set(names):
+        raise InputError("--against", str(path), f"a manifest with one of {', '.join(names)}",
                          f"it has {', '.join(manifest['targets']) or 'none'}")  # fmt: skip
     return manifest
 

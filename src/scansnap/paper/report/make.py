@@ -17,7 +17,7 @@ from scansnap.paper.report.changes import CHANGES
 from scansnap.paper.report.manifest import ANNOUNCED, Box, TargetResult, add_entry, announce, read_manifest
 from scansnap.paper.report.targets import IN_WORDS, find
 from scansnap.paper.shared.run_cache import discard_runs
-from scansnap.plots.style import FILES_ONLY, HEADLINE, add_note, hold, render, settle
+from scansnap.plots.style import FILES_ONLY, HEADLINE, add_note, fix_labels, render, settle
 from scansnap.progress import Progress
 from scansnap.storage import check_writable, put
 
@@ -56,7 +56,7 @@ def draw_target(name: str, effort: Effort, out: Path, progress: Progress | None 
     pictures = {}
     for kind in WRITTEN:
         pictures[kind] = render(drawing, kind)
-        hold(drawing)
+        fix_labels(drawing)
     if name not in IN_WORDS:
         pictures["svg"] = on_page(drawing)
     return DrawnTarget(name, replace(computed, extra={}), pictures, time.perf_counter() - began, focus(drawing))
@@ -136,12 +136,9 @@ def prepare(out: Path, names: Sequence[str], overwrite: bool = False, against: b
     check_writable("--out", out, inside=True)
     manifest = read_manifest(out)
     own_files = {*manifest[ANNOUNCED], *(file for entry in manifest["targets"].values() for file in entry["files"])}
-    wanted = (
-        [file for name in names for file in files_of(name)]
-        + [REPORT, EXPLORER] * (len(names) > 1)
-        + [CHANGES] * against
-    )
-    for file in wanted:
+    planned = [file for name in names for file in files_of(name)]
+    planned += [REPORT, EXPLORER] * (len(names) > 1) + [CHANGES] * against
+    for file in planned:
         if (out / file).is_dir():
             raise InputError("--out", str(out), f"a folder without a folder {file}")
         if not overwrite and file not in own_files and (out / file).exists():

@@ -44,24 +44,25 @@ SIGNS = {"holds": "✓", "fails": "✗", "undecided": "?", "not applicable": "�
 CLAIMS = "claims"  # the target with its own table
 TO_CHANGES = Markup('<li><a href="#changes">Since an earlier reproduction</a></li>')  # in the contents
 MAX_VERDICTS = 6  # findings in the text alternative of a drawing
-MOST_DOTS = 600  # of a finding that has no noise: more would be one line of ink
+MOST_DOTS = 600  # of a finding without noise
 
 
-def page(made: Sequence[TargetResult], effort: Effort, changes: Changes | None = None) -> str:
+def page(targets: Sequence[TargetResult], effort: Effort, changes: Changes | None = None) -> str:
     """The whole document. ``changes``: against an earlier reproduction."""
     drawings = Drawings()
-    inline = {m.name: drawings.inline(m.svg, m.name, alt(m)) for m in made if m.svg}
-    counts = totals(finding for m in made for finding in m.computed.findings)
+    inline = {m.name: drawings.inline(m.svg, m.name, alt(m)) for m in targets if m.svg}
+    counts = totals(finding for m in targets for finding in m.computed.findings)
     return render(
-        PACKAGE, FILTERS, points_by_finding(made),
-        effort=effort, origin=origin(made), scaled_down=scaled_down(made), verdicts=VERDICTS, plural=PLURAL,
+        PACKAGE, FILTERS, points_by_finding(targets),
+        effort=effort, origin=origin(targets), scaled_down=scaled_down(targets), verdicts=VERDICTS, plural=PLURAL,
         measured=counts.get("measured", {}), totals=counts, level=LEVEL, mostly=MOSTLY, status=STATUS, signs=SIGNS,
-        changes=changes, rule=RULE, made=made, entry_of_changes=TO_CHANGES, drawings=inline, shared=drawings.shared(),
-        headlines=headlines(made), figures=in_order(made), studies=[m for m in made if m.name in BEYOND],
-        claims=next((m for m in made if m.name == CLAIMS), None),
-        kinds=by_kind(m for m in made if m.name != CLAIMS), kind_words=KIND_WORDS,
-        absent=[name for name in TARGETS if name not in {m.name for m in made}],
-        again=command(" ".join(m.name for m in made), effort), facts={**machine(effort.device), **all_versions()},
+        changes=changes, rule=RULE, made=targets, entry_of_changes=TO_CHANGES, drawings=inline,
+        shared=drawings.shared(),
+        headlines=headlines(targets), figures=in_order(targets), studies=[m for m in targets if m.name in BEYOND],
+        claims=next((m for m in targets if m.name == CLAIMS), None),
+        kinds=by_kind(m for m in targets if m.name != CLAIMS), kind_words=KIND_WORDS,
+        absent=[name for name in TARGETS if name not in {m.name for m in targets}],
+        again=command(" ".join(m.name for m in targets), effort), facts={**machine(effort.device), **all_versions()},
     )  # fmt: skip
 
 
@@ -189,7 +190,7 @@ def duration(seconds: float) -> str:
 
 FILTERS = {
     "by_claim": by_claim, "duration": duration, "label": label, "mathml": mathml, "percent": percent,
-    "polyline": polyline, "prose": prose, "size": lambda one: size_of(one.svg),
-    "explore": lambda one: address(one.computed.settings),
+    "polyline": polyline, "prose": prose, "size": lambda target: size_of(target.svg),
+    "explore": lambda target: address(target.computed.settings),
     "json": lambda settings: to_json(settings, indent=1),
 }  # fmt: skip

@@ -38,8 +38,8 @@ def chosen(names: Sequence[str]) -> list[str]:
     """Names and groups as targets in the order of TARGETS, without duplicates; no names mean ``all``."""
     for name in names:
         check_choice("TARGET", name, (*TARGETS, *GROUPS))
-    wanted = {target for name in names or ["all"] for target in GROUPS.get(name, (name,))}
-    return [name for name in TARGETS if name in wanted]
+    selected = {target for name in names or ["all"] for target in GROUPS.get(name, (name,))}
+    return [name for name in TARGETS if name in selected]
 
 
 def require(name: str) -> None:

@@ -1,8 +1,8 @@
-"""What the figures on real text have in common: the corpus, how large a model and how long a run this machine affords.
+"""Corpus, models and run lengths of the figures on real text.
 
-On CUDA everything is the paper's size. On a CPU the vocabulary is cut to the most frequent words and runs are
-shorter; the note below each figure says so. Statements about training are judged over seeds; a quick run on a CPU has
-one, which decides nothing, and says that too.
+On CUDA everything is the paper's size. On a CPU the vocabulary is cut to the most frequent words and runs are shorter,
+as the note below each figure says. Statements about training are tested over seeds; a quick run on a CPU has a single
+seed and decides nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ EVALUATION_BATCH = {"cpu": BATCH, "cuda": 200}  # windows evaluated together; on
 
 @dataclass(frozen=True)
 class TextSize:
-    """What one effort on one kind of device affords."""
+    """The size of runs for an effort and a kind of device."""
 
     max_words: int | None  # of the vocabulary; None: all
     steps: int  # of one training run

@@ -77,7 +77,7 @@ def choose(
         losses = [loss(rates, seed) for seed in rule_seeds]
         mean = sum(losses) / len(losses)
         tried.append((rates, mean if math.isfinite(mean) else math.inf))
-    best = min(tried, key=lambda one: one[1])
+    best = min(tried, key=lambda entry: entry[1])
     if not math.isfinite(best[1]):
         raise InputError("the grid of learning rates", [rates for rates, _ in tried], "one with a run that converges")
     return ChosenRates(best[0], tuple(tried), rule_seeds)

@@ -21,7 +21,7 @@ from scansnap.dial.observables import OBSERVABLES, REFERENCE, UNFIT
 from scansnap.dial.study import FULL, QUICK, AblationStudy, run_dial
 from scansnap.dynamics.device import pick_device
 from scansnap.paper.figure import Computed, Effort, Finding
-from scansnap.plots.style import SERIES, styled
+from scansnap.plots.style import SERIES, separated, styled
 from scansnap.progress import Progress
 from scansnap.storage.versions import decisive_versions
 
@@ -32,7 +32,7 @@ CAPTION = (
     "model without it. "
     "Below: how far logits of distinct tokens rise above those of common ones, with guides. Numbers: the tables."
 )
-NO_COMPARISON = "no comparison"  # no rates, diverged, or other effective rates than were wanted
+NO_COMPARISON = "no comparison"  # no rates, diverged, or rates not matched
 COLOURS = {"holds": "#8ccfae", "fails": "#f0a58c", "undecided": "#f7e08c", NO_COMPARISON: "#cdbfe0",
            "not applicable": "#f2f2f2"}  # fmt: skip
 SIGNS = {"holds": "✓", "fails": "✗", "undecided": "?", NO_COMPARISON: "!", "not applicable": "–"}
@@ -168,11 +168,8 @@ def _gaps(ax: Axes, cells: list[dict[str, Any]], title: str) -> None:
         t, gap = np.array(cell["step"][1:]) / cell["t0"], np.array(cell["gap"][at][1:], dtype=float)
         if len(gap) and np.isfinite(gap).all() and is_first_choice(cell):
             name = FULL_NAME if (cell["component"], cell["mode"]) == FULL_MODEL else CURVES.get(cell["component"], "")
-            curves[cell["component"], cell["mode"]] = (
-                t,
-                gap,
-                name or (cell["component"] if len(cells) <= len(SERIES) else ""),
-            )
+            name = name or (cell["component"] if len(cells) <= len(SERIES) else "")
+            curves[cell["component"], cell["mode"]] = (t, gap, name)
     named = [curve for curve in curves.values() if curve[2]]
     top = min(1.15 * max([1.0, *(float(gap.max()) for _, gap, _ in named)]), 6.0)
     end = max([10.0, *(float(t[-1]) for t, _, _ in curves.values())])
@@ -188,9 +185,8 @@ def _gaps(ax: Axes, cells: list[dict[str, Any]], title: str) -> None:
     low = min([0.0, *(float(gap.min()) for _, gap, _ in named)])
     ax.set(xscale="log", xlabel="t/t₀", ylabel="logit gap, distinct − common", xlim=(0.1, end), ylim=(1.05 * low, top))
     ax.set_title(title, fontsize=11)
-    for (_, name, colour), y in zip(
-        sorted(ends), _apart(sorted(y for y, _, _ in ends), 0.075 * (top - low)), strict=True
-    ):
+    places = separated(sorted(y for y, _, _ in ends), 0.075 * (top - low))
+    for (_, name, colour), y in zip(sorted(ends), places, strict=True):
         ax.annotate(name, (1.02, y), xycoords=("axes fraction", "data"), color=colour, fontsize=9, va="center",
                     annotation_clip=False)  # fmt: skip
 
@@ -206,17 +202,6 @@ def _guides(ax: Axes, end: float, top: float) -> None:
         ax.annotate(f" {name} ", (t[at], rise[at]), fontsize=8, color="0.3", zorder=4, va="bottom",
                     ha="right" if at == len(t) - 1 else side,
                     bbox={"boxstyle": "square,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.7})  # fmt: skip
-
-
-def _apart(heights: list[float], least: float) -> list[float]:
-    """Ascending heights moved as little as need be to be at least so far apart."""
-    placed = list(heights)
-    for _ in range(200):
-        for i in range(len(placed) - 1):
-            lack = least - (placed[i + 1] - placed[i])
-            if lack > 1e-9:
-                placed[i], placed[i + 1] = placed[i] - lack / 2, placed[i + 1] + lack / 2
-    return placed
 
 
 def is_first_choice(cell: dict[str, Any]) -> bool:

@@ -39,12 +39,12 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
     runs = word_runs(effort, share(progress, 0, 2))
     steps = DEEP_STEPS[pick_device(effort.device).type == "cuda", effort.quick]
     deep = replace(runs.setting, size=replace(runs.setting.size, steps=steps))
-    chosen, of_deep = at_chosen_rates(
+    chosen, deep_records = at_chosen_rates(
         deep, lambda rates, seed: transformer(deep, layers=DEEP, seed=seed, **rates), SGD_TRANSFORMER, deep_record,
         progress=share(progress, 1, 2), folder=effort.cache_folder, figure="sparsity", layers=DEEP, masses=MASSES,
     )  # fmt: skip
     name = f"transformer, {DEEP} layers"
-    records = {"YZ, 1 layer": runs.yz, "transformer, 1 layer": runs.transformer, name: of_deep}
+    records = {"YZ, 1 layer": runs.yz, "transformer, 1 layer": runs.transformer, name: deep_records}
     tables = [sparsity_rows(record, model, seed) for model, by_seed in records.items()
               for seed, record in zip(deep.seeds, by_seed, strict=True)]  # fmt: skip
     table = pd.concat(tables, ignore_index=True)

@@ -131,9 +131,9 @@ def follows(heads: pd.DataFrame, name: str, over: str) -> Finding:
     """
     ranks, start = over_heads(heads, name), over_heads(heads, f"{name}_start")
     sign = math.copysign(1, YZ[name])
-    way = "follows" if sign > 0 else "avoids raw"
+    verb = "follows" if sign > 0 else "avoids raw"
     return Finding.compared(
-        f"Attention {way} {NAMES[name]} as the YZ model's does", "The authors' slides",
+        f"Attention {verb} {NAMES[name]} as the YZ model's does", "The authors' slides",
         compare(sign * ranks, margin=NO_RANKS), "rises", "models",
         f"Rank correlation of a query's attention with its keys', mean over heads: {_each(ranks)} ({over}; less than "
         f"{NO_RANKS:g} is none). Before training: {_each(start)}. The YZ model's, by word: {_signed(YZ[name])}.",

@@ -39,7 +39,7 @@ PER_DECADE = 10  # measurements; a speed over one e-fold then has four
 
 @dataclass(frozen=True)
 class Scale:
-    """How large models, text and runs are on one kind of device."""
+    """Sizes of models, text and runs on a kind of device."""
 
     width: int
     heads: int

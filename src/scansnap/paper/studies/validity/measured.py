@@ -174,12 +174,12 @@ class ValiditySetting:
     ratio: float  # η_Y/η_Z
     point: MapPoint | None = None  # in the symmetric family
     preset: str = ""
-    knobs: tuple[tuple[str, int], ...] = ()
+    options: tuple[tuple[str, int], ...] = ()
 
     def classes(self) -> SequenceClasses:
         if self.point is not None:
             return self.point.classes()
-        return SequenceClasses.preset(self.preset, **dict(self.knobs))
+        return SequenceClasses.preset(self.preset, **dict(self.options))
 
     @property
     def eta_z(self) -> float:
@@ -187,8 +187,8 @@ class ValiditySetting:
 
     @property
     def name(self) -> str:
-        """Of the family, or of the preset with its knobs."""
-        return "symmetric" if self.point is not None else " ".join([self.preset, *(f"{v}" for _, v in self.knobs)])
+        """Of the family, or of the preset with its options."""
+        return "symmetric" if self.point is not None else " ".join([self.preset, *(f"{v}" for _, v in self.options)])
 
 
 def settings(size: MapSize) -> list[ValiditySetting]:
@@ -199,8 +199,8 @@ def settings(size: MapSize) -> list[ValiditySetting]:
             for value in values(name, across):
                 point = replace(MapPoint(overlap=float(overlap)), **{name: value})  # type: ignore[arg-type]
                 result.append(ValiditySetting(name, point.ratio, point))
-    for preset, knobs in _PRESETS:
-        result += [ValiditySetting(GENERAL, ratio, None, preset, tuple(knobs.items())) for ratio in size.ratios]
+    for preset, options in _PRESETS:
+        result += [ValiditySetting(GENERAL, ratio, None, preset, tuple(options.items())) for ratio in size.ratios]
     return result
 
 

@@ -168,11 +168,11 @@ def snap(table: pd.DataFrame) -> SnapEstimate:
         return SnapEstimate.unknown("every run became non-finite")
     if len(moved) < MIN_TIMES or moved[fine].to_numpy().max() < MOVED:
         return SnapEstimate.unknown(UNMOVED)
-    steps, way = moved.index.to_numpy(float), moved[fine].to_numpy().T  # (S,), (seeds, S)
+    steps, distance = moved.index.to_numpy(float), moved[fine].to_numpy().T  # (S,), (seeds, S)
     start, end = e_folds(steps)
     span = np.log(steps[end] / steps[start])
-    folds = np.sqrt(steps[start] * steps[end]), fold[fine].to_numpy().T[:, end] / span, way[:, end]
-    return estimate_snap(steps, way, np.random.default_rng(0), folds=folds)
+    folds = np.sqrt(steps[start] * steps[end]), fold[fine].to_numpy().T[:, end] / span, distance[:, end]
+    return estimate_snap(steps, distance, np.random.default_rng(0), folds=folds)
 
 
 def settled(left: pd.DataFrame) -> float:

@@ -68,15 +68,15 @@ def train(effort: Effort, progress: Progress | None) -> WordRuns:
     shorter = replace(setting, size=replace(setting.size, steps=TRANSFORMER_STEPS[size]))
     text = counted_text(setting)
     key: dict[str, Any] = {"folder": effort.cache_folder, "figure": "words", "masses": MASSES}
-    yz_rates, of_yz = at_chosen_rates(
+    yz_rates, yz_records = at_chosen_rates(
         setting, lambda rates, seed: yz(setting, layers=1, seed=seed, **rates), SGD_YZ, partial(yz_record, text),
         progress=share(progress, 0, 2), model="YZ", **key,
     )  # fmt: skip
-    rates, of_transformer = at_chosen_rates(
+    rates, transformer_records = at_chosen_rates(
         shorter, lambda rates, seed: transformer(shorter, layers=1, seed=seed, **rates), SGD_TRANSFORMER,
         partial(transformer_record, text), progress=share(progress, 1, 2), model="transformer", **key,
     )  # fmt: skip
-    return WordRuns(text, {"YZ": yz_rates, "transformer": rates}, of_yz, of_transformer, shorter.size.steps)
+    return WordRuns(text, {"YZ": yz_rates, "transformer": rates}, yz_records, transformer_records, shorter.size.steps)
 
 
 def yz_record(

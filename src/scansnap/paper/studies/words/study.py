@@ -10,7 +10,7 @@ gain                         attention to a tenth of the vocabulary (``group``) 
 correlation                  with a statistic of the text (``measure``) at a step, mean over queries
 moved, left, fold, entropy   at a step
 end, third                   of one query: correlations after training, and how far its attention moved in a third
-heard, twin, word            predictions of uniform attention, see :mod:`~scansnap.paper.studies.words.predictions`
+uniform, twin, word          predictions of uniform attention, see :mod:`~scansnap.paper.studies.words.predictions`
 prediction                   of the population flow, see the same module
 """
 
@@ -32,7 +32,7 @@ from scansnap.paper.studies.chosen_rates import edges
 from scansnap.paper.studies.words.findings import findings, snap
 from scansnap.paper.studies.words.predictions import TOP_K, predict_by_flow, predict_by_uniform_attention
 from scansnap.paper.studies.words.runs import LEAST, MARKS, NAMES, NEXT, WordRuns, word_runs
-from scansnap.plots.style import HEADLINE, SERIES, styled
+from scansnap.plots.style import HEADLINE, SERIES, separated, styled
 from scansnap.progress import Progress, share
 
 TITLE = "Scan and snap on words"
@@ -138,7 +138,7 @@ def draw_deciles(ax: Any, table: pd.DataFrame) -> None:
                 ends.append((mean[-1], labels[group], group))
     ax.axhline(1, color="0.8", linewidth=0.8, zorder=0)
     low, high = ax.get_ylim()
-    spots = _apart([value for value, _, _ in sorted(ends)], 0.06 * (high - low))
+    spots = separated([value for value, _, _ in sorted(ends)], 0.06 * (high - low))
     for spot, (_, label, group) in zip(spots, sorted(ends), strict=True):
         ax.annotate(label, (1.01, spot), xycoords=("axes fraction", "data"), fontsize=7.5, va="center",
                     color="0.4" if group == MARKS else colours[int(group)] if group else "0.25")  # fmt: skip
@@ -244,22 +244,7 @@ def draw_example_query(ax: Any, table: pd.DataFrame) -> None:
         ax.plot([0.385, 0.615], [-columns[0].index(word), -columns[1].index(word)], color=SERIES[0], alpha=0.6)
     ax.text(0.36, 0.95, "predicted", ha="right", fontsize=8, color="0.35", style="italic")
     ax.text(0.64, 0.95, "learned", ha="left", fontsize=8, color="0.35", style="italic")
-    ax.text(
-        0.5,
-        -TOP_K - 0.2,
-        rf"{len(shared)} of {TOP_K} shared; $\eta_Y/\eta_Z$ = {ratio:g}",
-        ha="center",
-        fontsize=8,
-        color="0.35",
-    )
+    text = rf"{len(shared)} of {TOP_K} shared; $\eta_Y/\eta_Z$ = {ratio:g}"
+    ax.text(0.5, -TOP_K - 0.2, text, ha="center", fontsize=8, color="0.35")
     ax.set(xlim=(0, 1), ylim=(-TOP_K - 0.5, 1.5))
     ax.set_title(f"f  Words “{chosen['query']}” attends to most", parse_math=False)
-
-
-def _apart(values: list[float], gap: float) -> list[float]:
-    """Ascending places for labels near ascending values, at least a gap apart."""
-    spots = list(values)
-    for i in range(1, len(spots)):
-        spots[i] = max(spots[i], spots[i - 1] + gap)
-    shift = (sum(spots) - sum(values)) / max(len(spots), 1)
-    return [spot - shift for spot in spots]

@@ -8,7 +8,7 @@ import { data } from "./data.js";
 /** @import { Table } from "../draw/sentence.js" */
 /** @import { Claim, ClosedForms, Setup } from "../messages.js" */
 /** @typedef {{setup?: Setup, step: number, setting: string, claims: Claim[]}} Verdicts */
-/** @typedef {{what: string, is: boolean | null, value: string}} Check  A statement, whether it is so (null: it cannot be said), and the number behind it. */
+/** @typedef {{what: string, is: boolean | null, value: string}} Check  A statement, whether it holds (null: unknown), and the number behind it. */
 
 /** @type {Record<string, Verdicts> | null} */
 let shipped = null;

@@ -12,7 +12,7 @@ let playing = null;
 
 export const isPlaying = () => playing !== null;
 
-/** Stops; whoever waited for the end is told. */
+/** Stops, and resolves the promise of the end. */
 export function stop() {
   if (!playing) return;
   const { frame, done } = playing;

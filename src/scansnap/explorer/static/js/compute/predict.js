@@ -16,7 +16,7 @@ export const OVERLAYS = ["theory", "flow", "response"];
 /** @type {Record<Overlay, string>} */
 const NAMES = { theory: "the paper's formula", flow: "the infinite-data limit", response: "our formula" };
 /** @type {AbortController | null} */
-let asked = null;
+let request = null;
 let key = "";
 /** @type {Set<Overlay>} */
 let begun = new Set();
@@ -50,8 +50,8 @@ export function overlayNotes() {
   const { applies, why } = film.run.theory, none = noPath(), out = [], shown = OVERLAYS.filter((name) => app.options[name]);
   if (!applies) out.push(`The paper's formula, t₀′ and t₀ do not apply to this run: ${why}.`);
   if (none && applies) out.push(`No infinite-data limit and no formula of ours for this run: ${none}.`);
-  const other = differences(film.run.setup), possible = applies || !none;
-  if (possible && other.length) out.push(`Limit and formulas assume T → ∞ and no momentum; this run has ${other.join(" and ")}. ${shown.length ? "They need not agree with it." : "They are off."}`);
+  const assumptions = differences(film.run.setup), possible = applies || !none;
+  if (possible && assumptions.length) out.push(`Limit and formulas assume T → ∞ and no momentum; this run has ${assumptions.join(" and ")}. ${shown.length ? "They need not agree with it." : "They are off."}`);
   const changed = film.marks.find((/** @type {RateChange} */ m) => m.step > 0);
   if (possible && changed && shown.length) out.push(`The rates changed at step ${whole(changed.step)}: ${list(shown.map((name) => NAMES[name]))}${applies && app.options.theory ? ", t₀′ and t₀" : ""} use the first rates.`);
   const until = app.options.response ? app.response?.trusted_until : null;
@@ -77,15 +77,15 @@ async function refresh() {
   const setup = film.run.setup, last = Math.max(1, film.run.steps), now = JSON.stringify([setup, last]);
   if (now !== key) {
     key = now;
-    asked?.abort();
-    asked = new AbortController();
+    request?.abort();
+    request = new AbortController();
     begun = new Set();
     app.flow = app.curves = app.response = null;
     for (const name of OVERLAYS) notes[name] = "";
     follow(setup);
     emit("flow");
   }
-  const { signal } = /** @type {AbortController} */ (asked);
+  const { signal } = /** @type {AbortController} */ (request);
   const get = async (/** @type {Overlay} */ what, /** @type {string} */ waiting, /** @type {() => Promise<void>} */ call) => {
     if (!app.options[what] || begun.has(what) || signal.aborted) return;
     begun.add(what);

@@ -36,9 +36,9 @@ const end = () => (films.over() ? Math.max(0, app.film?.lastStep ?? 0) : app.sta
  * @returns {Promise<Film | null>}
  */
 export function film(setup, { marks = [], from = 0, play: plays = false, seconds = 0, preview = false } = {}) {
-  const made = films.want(setup, marks, preview);
+  const computed = films.want(setup, marks, preview);
   if (plays) playback.play(paced(from, () => app.state.steps, seconds), end, films.reach, show);
-  return made;
+  return computed;
 }
 
 /**

@@ -214,8 +214,8 @@ export class AttentionPainter {
       pen.rect(bx, base - Math.max(to, 0), ww, Math.abs(to), FILL[t.reach]);
       if (bw > 3 && !movement) pen.line(bx, before, bx + ww, before, ink, 1, marks.length ? [2, 2] : []);
       if (was !== undefined) pen.line(bx - pad, base - high(Math.min(top, was)), bx + ww + pad, base - high(Math.min(top, was)), legible(PINNED, this.colours), 2);
-      const said = ideal ? shown(ideal[t.j], t.j) : NaN;
-      if (bw > 3 && Math.abs(said) <= top) pen.rect(bx + ww / 2 - 1.5, base - high(said) - 1.5, 3, 3, FLOW);
+      const limit = ideal ? shown(ideal[t.j], t.j) : NaN;
+      if (bw > 3 && Math.abs(limit) <= top) pen.rect(bx + ww / 2 - 1.5, base - high(limit) - 1.5, 3, 3, FLOW);
     });
     const ghost = movement || !scene.ghost || !sameClasses(film, scene.ghost) ? null : otherAttention(scene, scene.ghost, k);
     if (ghost) { // one thin line over all bars

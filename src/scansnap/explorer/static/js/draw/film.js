@@ -6,13 +6,13 @@
 /** Of the contexts of all classes, those a token occurs in. @typedef {"every" | "several" | "only" | "query"} Reach */
 
 const BYTES = 48 << 20;
-let made = 0;
+let filmCount = 0;
 
 export class Film {
   /** @param {RunSummary} run */
   constructor(run) {
     this.run = run;
-    this.number = ++made; // tells films apart
+    this.number = ++filmCount; // tells films apart
     /** @type {RateChange[]} */
     this.marks = [...run.marks];
     /** @type {Record<string, FrameField>} */
@@ -65,11 +65,11 @@ export class Film {
   /** Fewer frames, evenly in log step; the first and the last stay. */
   thin() {
     const gap = Math.log(this.lastStep + 1) / (0.6 * this.most);
-    let kept = -Infinity;
+    let lastTime = -Infinity;
     const keep = this.steps.map((step, i) => {
       const x = Math.log(step + 1);
-      if (i !== 0 && i !== this.length - 1 && x - kept < gap) return false;
-      kept = x;
+      if (i !== 0 && i !== this.length - 1 && x - lastTime < gap) return false;
+      lastTime = x;
       return true;
     });
     this.steps = this.steps.filter((_, i) => keep[i]);

@@ -32,12 +32,12 @@ function compress(indices, out) {
   const table = new Int32Array(MOST * 256).fill(-1);
   /** @type {number[]} */
   let block = [];
-  let bits = 0, held = 0, size = 9, next = END + 1, prefix = indices[0];
+  let bits = 0, buffer = 0, size = 9, next = END + 1, prefix = indices[0];
   const flush = () => { if (block.length) { out.byte(block.length); for (const b of block) out.byte(b); block = []; } };
   const write = (/** @type {number} */ code) => {
-    held |= code << bits;
+    buffer |= code << bits;
     bits += size;
-    while (bits >= 8) { block.push(held & 255); held >>>= 8; bits -= 8; if (block.length === 255) flush(); }
+    while (bits >= 8) { block.push(buffer & 255); buffer >>>= 8; bits -= 8; if (block.length === 255) flush(); }
   };
   out.byte(8); // bits of an index
   write(CLEAR);
@@ -58,7 +58,7 @@ function compress(indices, out) {
   }
   write(prefix);
   write(END);
-  if (bits) block.push(held & 255);
+  if (bits) block.push(buffer & 255);
   flush();
   out.byte(0);
 }

@@ -50,8 +50,8 @@ export function widthOf(text, { size = 11, weight = 400 } = {}) {
  * @param {{size?: number, weight?: number}} how
  */
 export function fitting(texts, room, how = {}) {
-  const found = texts.find((t) => widthOf(t, how) <= room);
-  if (found !== undefined) return found;
+  const fit = texts.find((t) => widthOf(t, how) <= room);
+  if (fit !== undefined) return fit;
   let text = texts[texts.length - 1];
   while (text && widthOf(`${text}…`, how) > room) text = text.slice(0, -1);
   return text ? `${text}…` : "";

@@ -26,10 +26,10 @@ const scrub = $("scrub");
 const tip = $("tip"), button = $("play");
 
 /** @type {FilmSummary} */
-const told = JSON.parse($("data-film").textContent ?? "");
-const film = new Film(told.run);
-film.add(new Uint32Array(bytes(told.steps)), new Float32Array(bytes(told.data)), told.floats);
-film.marks = told.marks;
+const content = JSON.parse($("data-film").textContent ?? "");
+const film = new Film(content.run);
+film.add(new Uint32Array(bytes(content.steps)), new Float32Array(bytes(content.data)), content.floats);
+film.marks = content.marks;
 film.run.steps = Math.max(1, film.lastStep); // there is no more to come
 const last = film.run.steps, time = (/** @type {number} */ step) => Math.log(step + 1);
 const means = CURVES.map(([, field]) => film.steps.map((_, i) => film.mean(field, i)));

@@ -1,4 +1,4 @@
-// The worker: computes what the page asks for, in slices, and listens between them. Of two requests in one lane the newest
+// The worker: computes requests of the page in slices, and reads messages between them. Of two requests in one lane the newest
 // wins: the older one ends with "cancelled". With its imports it is one script, which a page can start from a Blob.
 
 import { readSetup } from "./setup/blueprint.js";
@@ -24,8 +24,8 @@ import { overlayOf, theoryOf } from "./theory/theory.js";
 const SLICE = 12; // milliseconds of work between looks at the messages
 const BATCH = 40; // milliseconds of frames in one message
 
-/** The run of which a table was asked last. @type {{key: string, run: Run} | null} */
-let held = null;
+/** The run of the last requested table. @type {{key: string, run: Run} | null} */
+let cached = null;
 
 /**
  * What can be asked; each yields between slices of its work and returns its answer.
@@ -52,8 +52,8 @@ const OPERATIONS = {
 
   /** Y of a run at a step; the run stays here, so that a later step goes on from where it is. */
   *table(declared, { setup, marks = [], step, size }) {
-    const key = JSON.stringify([setup, marks]), run = held?.key === key && held.run.step <= step ? held.run : new Run(readSetup(declared, setup), marks);
-    held = { key, run };
+    const key = JSON.stringify([setup, marks]), run = cached?.key === key && cached.run.step <= step ? cached.run : new Run(readSetup(declared, setup), marks);
+    cached = { key, run };
     while (run.step < step && !run.isOver) {
       run.advanceTo(step, SLICE);
       yield;

@@ -50,19 +50,19 @@ export class Workers {
   /**
    * The answer of an operation. A newer request in the same lane cancels it: it then rejects with Cancelled.
    * @param {string} op
-   * @param {Record<string, any>} asked
+   * @param {Record<string, any>} request
    * @param {{lane?: string, worker?: number, listener?: Listener | null, signal?: AbortSignal}} how
    * @returns {Promise<any>}
    */
-  ask(op, asked, { lane = op, worker = op === "flow" ? 1 : 0, listener = null, signal } = {}) {
+  ask(op, request, { lane = op, worker = op === "flow" ? 1 : 0, listener = null, signal } = {}) {
     const id = ++this.id, to = this.all[worker % this.all.length];
     signal?.addEventListener("abort", () => to.postMessage({ cancel: id }));
-    to.postMessage({ ...asked, id, lane, op });
+    to.postMessage({ ...request, id, lane, op });
     return new Promise((resolve, reject) => this.waiting.set(id, { worker: to, listener, resolve, reject }));
   }
 
   /**
-   * The map of the rates, shared out between the workers; the listener hears of cells as they come.
+   * The map of the rates, split between the workers; the listener is called with cells as they are done.
    * @param {object} setup
    * @param {Listener} listener
    */

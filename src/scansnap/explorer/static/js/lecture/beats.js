@@ -20,7 +20,7 @@ export function until(film, step) {
 }
 
 /**
- * Who wins the question of a beat, counted in its film, and whether the audience said so.
+ * The winner in a beat's question, from its film, and whether the audience chose it.
  * @param {Beat} beat
  * @param {Film} all
  * @param {number | null} choice

@@ -47,9 +47,9 @@ export function lines(film, curve, classes, frames = film.steps.map((_, i) => i)
 export function drawCurve(pen, { film, all, shown, against, beat, classes, colours }) {
   const { ink, muted, line } = colours, until = film.at(beat.to), over = against && beat.curve !== "logits" ? lines(against, beat.curve, classes) : [];
   const untilOver = against ? against.at(beat.to) : 0;
-  const seen = [...all.flatMap((l) => l.values.slice(0, until + 1)), ...over.flatMap((l) => l.values.slice(0, untilOver + 1)), ...beat.theory.flatMap((t) => t.points.map(([, v]) => v))].filter(Number.isFinite);
-  if (!seen.length) return pen.text(0, pen.height / 2, "not defined for this model", { fill: muted, size: 13 });
-  let low = Math.min(...seen), high = Math.max(...seen);
+  const values = [...all.flatMap((l) => l.values.slice(0, until + 1)), ...over.flatMap((l) => l.values.slice(0, untilOver + 1)), ...beat.theory.flatMap((t) => t.points.map(([, v]) => v))].filter(Number.isFinite);
+  if (!values.length) return pen.text(0, pen.height / 2, "not defined for this model", { fill: muted, size: 13 });
+  let low = Math.min(...values), high = Math.max(...values);
   if (beat.curve === "loss" || beat.curve === "growth") low = Math.min(0, low);
   if (!(high > low)) { low -= 0.5; high += 0.5; }
   const marks = ticks(low, high), texts = marks.map((v) => tick(v, marks[1] - marks[0]));

@@ -25,7 +25,7 @@ export function drawMarks(pen, cell, { beat, film, choice, revealed, ink }) {
   if (bars && !history) pen.rect(x, my, w, mh, shade);
   if (history && !bars) pen.rect(x, top, w, base - top, shade);
   if (!predict || cell.k !== predict.class) return;
-  const found = revealed ? verdict(beat, film, choice) : null;
+  const outcome = revealed ? verdict(beat, film, choice) : null;
   /** @type {(token: number, text: string, colour: string, beside?: [number, number]) => [number, number]} */
   const tag = (token, text, fill, beside = [Infinity, Infinity]) => { // its column framed, its name under it, beside the other one's
     const at = x + list.findIndex((bar) => bar.token === token) * bw, wide = 7.6 * text.length + 12;
@@ -39,7 +39,7 @@ export function drawMarks(pen, cell, { beat, film, choice, revealed, ink }) {
     pen.text(left + wide / 2, my + mh + 13.5, text, { fill: page, size: 12, weight: 600, align: "center" });
     return [left, left + wide];
   };
-  if (found || choice !== null) pen.rect(x, my + mh + 1, w, 17, page); // no word half under a tag
-  const won = found ? tag(found.token, `${word(classes, found.token)} ${found.right ? "wins: right" : "wins"}`, colour("--good")) : undefined;
-  if (choice !== null && choice !== found?.token) tag(choice, found ? "your choice" : word(classes, choice), ink, won);
+  if (outcome || choice !== null) pen.rect(x, my + mh + 1, w, 17, page); // no word half under a tag
+  const won = outcome ? tag(outcome.token, `${word(classes, outcome.token)} ${outcome.right ? "wins: right" : "wins"}`, colour("--good")) : undefined;
+  if (choice !== null && choice !== outcome?.token) tag(choice, outcome ? "your choice" : word(classes, choice), ink, won);
 }

@@ -26,7 +26,7 @@ export class Show {
    * @param {Deck} deck
    * @param {(beat: number) => Promise<Films>} films
    * @param {{tools?: HTMLElement[], leave?: () => void, phase?: (phase: Phase) => void, reveal?: string}} how
-   *   phase: hears of each; reveal: how the answer is shown, in words
+   *   phase: called with each; reveal: how the answer is shown, in words
    */
   constructor(root, deck, films, { tools = [], leave = () => {}, phase = () => {}, reveal = "The next key reveals it." } = {}) {
     this.reveal = reveal;
@@ -201,14 +201,14 @@ export class Show {
       this.result.append(choice === null ? "Click the bar that you think wins." : h("b", {}, `Your choice: ${called(choice)}.`), choice !== null && phase === "asking" ? ` ${this.reveal}` : "");
       return;
     }
-    const found = verdict(this.beat, this.now.film, choice);
-    if (!found) return;
+    const outcome = verdict(this.beat, this.now.film, choice);
+    if (!outcome) return;
     const amount = predict.by === "logits" ? short : percent;
-    const result = predict.by === "logits" ? `its logit gains ${short(found.value)}` : `${percent(found.value)} of the attention`;
-    const winner = `${called(found.token)}, ${REACH[found.reach]}, wins: ${result} at step ${whole(this.beat.to)}.`;
+    const result = predict.by === "logits" ? `its logit gains ${short(outcome.value)}` : `${percent(outcome.value)} of the attention`;
+    const winner = `${called(outcome.token)}, ${REACH[outcome.reach]}, wins: ${result} at step ${whole(this.beat.to)}.`;
     if (choice !== null) {
-      this.result.classList.add(found.right ? "correct" : "wrong");
-      this.result.append(h("b", {}, found.right ? "Right. " : `You said ${called(choice)} (${amount(found.chosen)}). `));
+      this.result.classList.add(outcome.right ? "correct" : "wrong");
+      this.result.append(h("b", {}, outcome.right ? "Right. " : `You said ${called(choice)} (${amount(outcome.chosen)}). `));
     }
     this.result.append(winner[0].toUpperCase() + winner.slice(1));
   }

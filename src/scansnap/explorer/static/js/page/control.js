@@ -104,11 +104,11 @@ function number(control, { id, describe, label, box, changed }) {
   let showSlider = () => {};
   if (control.low !== null && control.high !== null && control.kind !== "text") {
     const scale = scaleOf(control);
-    let held = false;
-    const release = () => { if (held) { held = false; changed(scale.from(Number(slider.value))); } };
+    let isDragging = false;
+    const release = () => { if (isDragging) { isDragging = false; changed(scale.from(Number(slider.value))); } };
     const slider = h("input", {
       type: "range", min: 0, max: TICKS, step: 1, "aria-label": `${control.label} slider`, class: "slider",
-      oninput: () => { const v = scale.from(Number(slider.value)); held = true; field.value = reads(v); slider.setAttribute("aria-valuetext", short(v)); changed(v, true); },
+      oninput: () => { const v = scale.from(Number(slider.value)); isDragging = true; field.value = reads(v); slider.setAttribute("aria-valuetext", short(v)); changed(v, true); },
       onchange: release, onpointerup: release, // dragged back to where it was, it does not change
     });
     showSlider = (v) => {

@@ -26,9 +26,9 @@ export class Generator {
   /** A 32-bit number: the halves of a 64-bit one in turn, the lower first. */
   word() {
     if (this.half !== null) {
-      const kept = this.half;
+      const upper = this.half;
       this.half = null;
-      return kept;
+      return upper;
     }
     this.next();
     const mixed = (this.state >> 64n) ^ (this.state & LONG), turn = this.state >> 122n;

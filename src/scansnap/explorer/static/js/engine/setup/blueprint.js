@@ -32,17 +32,17 @@ import { parseToml } from "./toml.js";
 /**
  * The blueprint of a set-up, or an InputError that names the control.
  * @param {Declared} declared
- * @param {unknown} given
+ * @param {unknown} input
  * @returns {Blueprint}
  */
-export function readSetup(declared, given) {
-  if (typeof given !== "object" || given === null || Array.isArray(given)) throw new InputError("setup", given, "an object");
-  const { classes: form, ...rest } = /** @type {SetupInput} */ (given), names = declared.controls.map(({ name }) => name);
+export function readSetup(declared, input) {
+  if (typeof input !== "object" || input === null || Array.isArray(input)) throw new InputError("setup", input, "an object");
+  const { classes: form, ...rest } = /** @type {SetupInput} */ (input), names = declared.controls.map(({ name }) => name);
   knownKeys("request", rest, names);
   const { classes, run, note } = readClasses(declared, form);
   knownKeys("classes", run, names);
   /** @type {Record<string, any>} */
-  const values = { ...Object.fromEntries(declared.controls.map((one) => [one.name, one.default])), ...run, ...rest };
+  const values = { ...Object.fromEntries(declared.controls.map((control) => [control.name, control.default])), ...run, ...rest };
   for (const control of declared.controls) {
     if (control.name === "optimizer" && typeof values.optimizer === "object" && values.optimizer !== null) continue; // read below
     values[control.name] = check(control, values[control.name]);
@@ -80,17 +80,17 @@ function settingsOf(declared, { steps, batch_size, context, sampling, norm, resi
 /**
  * From a name or a table of settings.
  * @param {Declared} declared
- * @param {unknown} given
+ * @param {unknown} input
  * @returns {Optimizer}
  */
-function optimizerOf(declared, given) {
-  const table = typeof given === "object" && given !== null ? /** @type {Record<string, any>} */ (given) : { name: given };
+function optimizerOf(declared, input) {
+  const table = typeof input === "object" && input !== null ? /** @type {Record<string, any>} */ (input) : { name: input };
   const rule = /** @type {import("./settings.js").Setting} */ (declared.controls.find(({ name }) => name === "optimizer"));
   knownKeys("optimizer", table, ["name", ...declared.optimizer.map(({ name }) => name)]);
-  const values = declared.optimizer.map((one) => [one.name, check(one, table[one.name] ?? one.default)]);
-  const made = /** @type {Optimizer} */ (Object.fromEntries([["name", check(rule, table.name ?? rule.default)], ...values]));
-  scheduleOf(made.schedule);
-  return made;
+  const values = declared.optimizer.map((setting) => [setting.name, check(setting, table[setting.name] ?? setting.default)]);
+  const optimizer = /** @type {Optimizer} */ (Object.fromEntries([["name", check(rule, table.name ?? rule.default)], ...values]));
+  scheduleOf(optimizer.schedule);
+  return optimizer;
 }
 
 // --- classes ---------------------------------------------------------------------------------------------------------
@@ -139,13 +139,13 @@ function classesOfTable(declared, table) {
   const rows = table.class;
   if (!Array.isArray(rows) || rows.length === 0 || rows.length > limits.classes) throw new InputError("class", rows, `from 1 to ${limits.classes} [[class]] tables`);
   for (const row of rows) knownKeys("classes", row, ["query", "next_token", "p_class", "tokens", "p_context"]);
-  const given = rows.filter((row) => "p_class" in row).length;
-  if (given !== 0 && given !== rows.length) throw new InputError("p_class", given, "given for all classes or for none");
+  const nGiven = rows.filter((row) => "p_class" in row).length;
+  if (nGiven !== 0 && nGiven !== rows.length) throw new InputError("p_class", nGiven, "given for all classes or for none");
   if (!(table.vocab_size <= limits.tokens)) throw new InputError("vocab_size", table.vocab_size, `an integer ≤ ${limits.tokens}`);
   if ("shared_next" in table && typeof table.shared_next !== "boolean") throw new InputError("shared_next", table.shared_next, "true or false");
   return new SequenceClasses({
     tokens: rows.map((row) => list("tokens", row.tokens)), probs: rows.map((row) => list("p_context", row.p_context)), vocab_size: table.vocab_size, query: rows.map((row) => row.query),
-    next_token: rows.map((row) => row.next_token), p_class: given ? rows.map((row) => row.p_class) : null, words: table.words ?? null, shared_next: table.shared_next ?? false,
+    next_token: rows.map((row) => row.next_token), p_class: nGiven ? rows.map((row) => row.p_class) : null, words: table.words ?? null, shared_next: table.shared_next ?? false,
   });
 }
 
@@ -166,11 +166,11 @@ const GENERATORS = { synthetic, zipf, "syn-medium": ({ n_queries = 1 }) => synth
  * @param {Declared} declared
  * @param {Record<string, any>} form
  */
-function presetTable(declared, { preset, ...given }) {
-  const found = declared.class_presets.find(({ name }) => name === preset), { limits } = declared;
-  if (!found) throw new InputError("preset", preset, `one of ${declared.class_presets.map(({ name }) => name).join(", ")}`);
-  knownKeys("classes", given, found.settings.map(({ name }) => name));
-  const settings = Object.fromEntries(found.settings.map((setting) => [setting.name, setting.name in given ? check(setting, given[setting.name]) : setting.default]));
+function presetTable(declared, { preset, ...options }) {
+  const entry = declared.class_presets.find(({ name }) => name === preset), { limits } = declared;
+  if (!entry) throw new InputError("preset", preset, `one of ${declared.class_presets.map(({ name }) => name).join(", ")}`);
+  knownKeys("classes", options, entry.settings.map(({ name }) => name));
+  const settings = Object.fromEntries(entry.settings.map((setting) => [setting.name, setting.name in options ? check(setting, options[setting.name]) : setting.default]));
   if (preset === "synthetic") {
     const { n_queries, next_per_query, common, common_per_query, distinct, unused } = settings, K = n_queries * next_per_query;
     if (K > limits.classes) throw new InputError("classes", K, `n_queries · next_per_query ≤ ${limits.classes}`);
@@ -231,23 +231,23 @@ function readToml(declared, text) {
   const table = parseToml(text);
   if (!("classes" in table) && !("run" in table)) return { classes: classesOfTable(declared, table), run: {}, note: "" };
   knownKeys("classes", table, ["classes", "run"]);
-  const given = table.run ?? {};
-  for (const [name, value] of [["run", given], ["classes", table.classes]]) if (typeof value !== "object" || value === null || Array.isArray(value)) throw new InputError(name, value, `a table: [${name}]`);
-  knownKeys("classes", given, declared.file_keys);
-  const run = Object.fromEntries(Object.entries(given).filter(([name]) => !["record", "variables", "ratio"].includes(name)));
+  const options = table.run ?? {};
+  for (const [name, value] of [["run", options], ["classes", table.classes]]) if (typeof value !== "object" || value === null || Array.isArray(value)) throw new InputError(name, value, `a table: [${name}]`);
+  knownKeys("classes", options, declared.file_keys);
+  const run = Object.fromEntries(Object.entries(options).filter(([name]) => !["record", "variables", "ratio"].includes(name)));
   let n = 1, first = "";
-  for (const [name, value] of Object.entries(given)) {
+  for (const [name, value] of Object.entries(options)) {
     if (!Array.isArray(value) || !["eta_y", "eta_z", "ratio", "seed", "momentum", "weight_decay"].includes(name)) continue;
     if (value.length === 0) throw new InputError(name, value, "at least one number");
     n *= value.length;
     first += `${first && ", "}${name} = ${value[0]}`;
-    given[name] = value[0];
+    options[name] = value[0];
     if (name !== "ratio") run[name] = value[0];
   }
-  if ("ratio" in given) {
-    if ("eta_y" in given) throw new InputError("eta_y", "eta_y and ratio", "one of the two");
-    if (!(given.ratio > 0)) throw new InputError("ratio", given.ratio, "a float > 0");
-    run.eta_y = given.ratio * (run.eta_z ?? 1);
+  if ("ratio" in options) {
+    if ("eta_y" in options) throw new InputError("eta_y", "eta_y and ratio", "one of the two");
+    if (!(options.ratio > 0)) throw new InputError("ratio", options.ratio, "a float > 0");
+    run.eta_y = options.ratio * (run.eta_z ?? 1);
   }
   return { classes: classesOfTable(declared, table.classes), run, note: n > 1 ? `The file has ${n} runs; this is the first: ${first}.` : "" };
 }

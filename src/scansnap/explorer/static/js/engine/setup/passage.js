@@ -75,10 +75,10 @@ class Passage {
    * @param {Pair[] | null} pairs
    */
   bars(pairs = null) {
-    const wanted = pairs === null ? this.chosen() : checkedPairs(pairs), rows = wanted.map(([query, next]) => {
-      const found = this.pairs.find((pair) => this.words[pair.query] === query && this.words[pair.next] === next);
-      if (!found) throw new InputError("pairs", `${query} ${next}`, "a pair that the text has twice or more, with words before it in the sentence");
-      return found;
+    const selected = pairs === null ? this.chosen() : checkedPairs(pairs), rows = selected.map(([query, next]) => {
+      const match = this.pairs.find((pair) => this.words[pair.query] === query && this.words[pair.next] === next);
+      if (!match) throw new InputError("pairs", `${query} ${next}`, "a pair that the text has twice or more, with words before it in the sentence");
+      return match;
     });
     if (rows.length < 2) throw new InputError("pairs", rows.length, "at least 2 pairs: with one class there is nothing to learn");
     const table = rows.map(({ query, next, count, context }) => {

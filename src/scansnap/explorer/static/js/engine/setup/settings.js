@@ -81,11 +81,11 @@ function expected({ kind, options, least, most, above, below, optional, inf, exp
 }
 
 /**
- * Refuses keys that nobody reads: a misspelt setting must not pass.
+ * Refuses unknown keys, such as misspelt settings.
  * @param {string} field where the keys stand
- * @param {object} given
+ * @param {object} table
  * @param {readonly string[]} allowed
  */
-export function knownKeys(field, given, allowed) {
-  for (const key of Object.keys(given)) if (!allowed.includes(key)) throw new InputError(field, key, `keys from ${allowed.join(", ") || "none"}`);
+export function knownKeys(field, table, allowed) {
+  for (const key of Object.keys(table)) if (!allowed.includes(key)) throw new InputError(field, key, `keys from ${allowed.join(", ") || "none"}`);
 }

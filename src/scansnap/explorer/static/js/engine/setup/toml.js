@@ -124,14 +124,14 @@ class Reader {
   }
 
   inline() {
-    const made = table();
+    const entries = table();
     this.match(BLANK);
     if (!this.take("}")) {
-      do this.entry(made); while (this.match(BLANK) !== null && this.take(","));
+      do this.entry(entries); while (this.match(BLANK) !== null && this.take(","));
       if (!this.take("}")) this.fail("}");
     }
-    this.closed.add(made);
-    return made;
+    this.closed.add(entries);
+    return entries;
   }
 
   /** @param {boolean} mayBeLong */
@@ -171,9 +171,9 @@ class Reader {
   /** @param {RegExp} pattern sticky */
   match(pattern) {
     pattern.lastIndex = this.at;
-    const found = pattern.exec(this.text);
-    if (found) this.at += found[0].length;
-    return found ? found[0] : null;
+    const result = pattern.exec(this.text);
+    if (result) this.at += result[0].length;
+    return result ? result[0] : null;
   }
 
   /** @param {string} text */

@@ -267,7 +267,7 @@ export function* followResponse(layout, { eta_y, eta_z, times, rtol = 1e-6, atol
   while (solver.step()) {
     const path = [...BETWEEN.map((share) => solver.t + solver.h * share), solver.end].map((theta) => ({ theta, t: field.tau * Math.expm1(theta), isAsked: false }));
     for (; due < clock.length && clock[due] <= solver.end; due++) path.push({ theta: clock[due], t: times[due], isAsked: true });
-    for (const point of path.sort((one, other) => one.theta - other.theta)) look(point.theta, point.t, point.isAsked);
+    for (const point of path.sort((left, right) => left.theta - right.theta)) look(point.theta, point.t, point.isAsked);
     if (solver.end < clock[clock.length - 1] && errorOf(solver.at(solver.end, state)) > stop) return;
     yield solver.end;
   }

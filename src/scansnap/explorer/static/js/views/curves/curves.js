@@ -107,13 +107,13 @@ function draw(p) {
   if (box.clientWidth < 40 || box.clientHeight < 40) return;
   p.dirty = false;
   const c = colours(), pen = penFor(ground, box);
-  const made = figure(view, { points: isMoving() ? 150 : 400, size: 10, width: pen.width, height: pen.height });
-  drawGround(pen, made, c);
-  drawCurves(penFor(front, box), made);
-  drawMoments(penFor(over, box), made, c);
-  box.figure = made;
-  p.area = areaOf(made, pen);
-  p.end = made.x.range[1];
+  const plotted = figure(view, { points: isMoving() ? 150 : 400, size: 10, width: pen.width, height: pen.height });
+  drawGround(pen, plotted, c);
+  drawCurves(penFor(front, box), plotted);
+  drawMoments(penFor(over, box), plotted, c);
+  box.figure = plotted;
+  p.area = areaOf(plotted, pen);
+  p.end = plotted.x.range[1];
   reveal(p);
 }
 
@@ -146,9 +146,9 @@ const say = throttle(() => {
  */
 function hover(event, { box, view }) {
   const i = frameIndex(), b = box.getBoundingClientRect(), u = unit();
-  const found = box.figure && i >= 0 && app.film ? nearest(box.figure, { width: b.width / u, height: b.height / u }, (event.clientX - b.left) / u, (event.clientY - b.top) / u, app.film.steps[i]) : null;
-  if (!found) return tip.hide();
-  const { title, sub, lines } = describe(found, view);
+  const point = box.figure && i >= 0 && app.film ? nearest(box.figure, { width: b.width / u, height: b.height / u }, (event.clientX - b.left) / u, (event.clientY - b.top) / u, app.film.steps[i]) : null;
+  if (!point) return tip.hide();
+  const { title, sub, lines } = describe(point, view);
   tip.show(event, title, sub, lines);
 }
 

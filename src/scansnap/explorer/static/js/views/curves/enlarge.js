@@ -84,9 +84,9 @@ export function enlarge(view, title, save) {
       Object.assign(frame.style, { left: `${u * Math.min(at[0], from[0])}px`, top: `${u * Math.min(at[1], from[1])}px`, width: `${u * Math.abs(at[0] - from[0])}px`, height: `${u * Math.abs(at[1] - from[1])}px` });
       return tip.hide();
     }
-    const found = nearest(drawn, size(), ...at);
-    if (!found) return tip.hide();
-    const { title: what, sub, lines } = describe(found, view);
+    const point = nearest(drawn, size(), ...at);
+    if (!point) return tip.hide();
+    const { title: what, sub, lines } = describe(point, view);
     tip.show(e, what, sub, lines);
   });
   canvas.addEventListener("pointerup", (e) => {

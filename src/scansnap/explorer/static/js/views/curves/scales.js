@@ -28,9 +28,9 @@ export const stepAt = (/** @type {number} */ place) => (app.scale === "log" ? Ma
 function stepTicks([low, high], width, size) {
   const from = stepAt(low), to = stepAt(high), decades = Math.floor(Math.log10(to + 1e-9));
   const log = app.scale === "log" && to > 4 * (from + 1);
-  const wanted = log ? [{ v: 0, text: "0" }, ...Array.from({ length: decades + 1 }, (_, k) => ({ v: 10 ** k, text: power(k) }))] : ticks(from, to, Math.max(2, width / (7 * size))).map((v) => ({ v, text: v >= 1e6 ? short(v) : whole(v) }));
+  const candidates = log ? [{ v: 0, text: "0" }, ...Array.from({ length: decades + 1 }, (_, k) => ({ v: 10 ** k, text: power(k) }))] : ticks(from, to, Math.max(2, width / (7 * size))).map((v) => ({ v, text: v >= 1e6 ? short(v) : whole(v) }));
   let free = -Infinity;
-  return wanted.filter(({ v, text }) => {
+  return candidates.filter(({ v, text }) => {
     const at = ((timeAxis(v) - low) / (high - low)) * width, half = widthOf(text, { size }) / 2 + 3;
     if (v < from - 1e-9 || v > to + 1e-9 || at - half < free) return false;
     free = at + half;

@@ -98,23 +98,23 @@ function logits(film, points, c) {
     });
     if (xs.length) out.push(trace(REACH[name], xs, ys, line(legible(colour, c), 1.3), texts));
   }
-  for (const { name, said, style } of paths(c)) {
-    if (!said?.z[q]) continue;
-    const xs = said.z[q].flatMap(() => [...said.t, null]), ys = said.z[q].flatMap((series) => [...series, null]);
-    const texts = said.z[q].flatMap((_, j) => [...said.t.map(() => `${name}, ${word(film.run.classes, tokens[j])}`), ""]);
+  for (const { name, flow, style } of paths(c)) {
+    if (!flow?.z[q]) continue;
+    const xs = flow.z[q].flatMap(() => [...flow.t, null]), ys = flow.z[q].flatMap((series) => [...series, null]);
+    const texts = flow.z[q].flatMap((_, j) => [...flow.t.map(() => `${name}, ${word(film.run.classes, tokens[j])}`), ""]);
     out.push(trace(name, xs, ys, { ...style, width: 1 }, texts));
   }
   return out;
 }
 
 /**
- * The theories that say a whole path: those switched on.
+ * The predictions of a whole path that are switched on.
  * @param {Colours} c
- * @returns {{name: string, said: FlowCurves | null, style: Line}[]}
+ * @returns {{name: string, flow: FlowCurves | null, style: Line}[]}
  */
 const paths = (c) => [
-  { name: "infinite-data limit (flow)", said: app.options.flow ? app.flow : null, style: line(legible(FLOW, c), 1.6, "dash") },
-  { name: "our formula (response)", said: app.options.response ? app.response : null, style: line(legible(RESPONSE, c), 1.6, "dashdot") },
+  { name: "infinite-data limit (flow)", flow: app.options.flow ? app.flow : null, style: line(legible(FLOW, c), 1.6, "dash") },
+  { name: "our formula (response)", flow: app.options.response ? app.response : null, style: line(legible(RESPONSE, c), 1.6, "dashdot") },
 ];
 
 /**
@@ -131,11 +131,11 @@ function overlays(view, c) {
       out.push(trace(FORMULA, curves.t, overClasses(curves.chi_upper), style, `${FORMULA}, upper bound`, `rgba(${rgb(colour).join(",")},0.08)`));
     }
   }
-  for (const { name, said, style } of paths(c)) {
-    if (!said) continue;
-    const y = { loss: [said.loss], entropy: said.entropy, growth: said.growth, chi: said.log_chi, z: [] }[view.name];
-    const series = view.name === "loss" ? said.loss : y.length ? overClasses(y) : [];
-    if (series.some(finite)) out.push(trace(name, said.t, series, style, name));
+  for (const { name, flow, style } of paths(c)) {
+    if (!flow) continue;
+    const y = { loss: [flow.loss], entropy: flow.entropy, growth: flow.growth, chi: flow.log_chi, z: [] }[view.name];
+    const series = view.name === "loss" ? flow.loss : y.length ? overClasses(y) : [];
+    if (series.some(finite)) out.push(trace(name, flow.t, series, style, name));
   }
   return out;
 }
@@ -169,9 +169,9 @@ export function figure(view, how) {
     data.push(...measured("run", film, view, how.points, line(c.ink, 2), line(faint(c), film.fields[view.field].size > 8 ? 0.5 : 0.8)));
     data.push(...overlays(view, c));
   }
-  const seen = data.flatMap((t) => t.y.filter(finite)), keys = new Map(data.map((t) => [t.name, { name: t.name, line: t.line }]));
+  const values = data.flatMap((t) => t.y.filter(finite)), keys = new Map(data.map((t) => [t.name, { name: t.name, line: t.line }]));
   return {
-    data, ...axes(view, seen, how), time: timeAxis, moments: moments(film, view, c), size: how.size,
-    note: seen.length ? "" : "not defined for this model", legend: how.titles ? [...keys.values()] : [],
+    data, ...axes(view, values, how), time: timeAxis, moments: moments(film, view, c), size: how.size,
+    note: values.length ? "" : "not defined for this model", legend: how.titles ? [...keys.values()] : [],
   };
 }

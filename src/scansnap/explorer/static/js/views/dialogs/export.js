@@ -20,9 +20,9 @@ import * as ytable from "../panels/ytable.js";
 async function view(name, format) {
   if (name !== "attention" && name !== "y") return picture(name, format);
   const from = name === "attention" ? stage : ytable;
-  const made = format === "png" ? await from.exportPng() : new Blob([from.exportSvg()], { type: "image/svg+xml" });
-  if (!made) throw new Error("The picture could not be made.");
-  return made;
+  const blob = format === "png" ? await from.exportPng() : new Blob([from.exportSvg()], { type: "image/svg+xml" });
+  if (!blob) throw new Error("The picture could not be made.");
+  return blob;
 }
 
 export function open() {

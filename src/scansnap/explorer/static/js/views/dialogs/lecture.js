@@ -38,20 +38,20 @@ function film(setup, marks) {
     if (at > 1) queue.splice(1, 0, ...queue.splice(at, 1)); // the one under way stays first
     return known;
   }
-  const made = new Promise((/** @type {(film: Film) => void} */ done, /** @type {(error: Error) => void} */ fail) => {
+  const promise = new Promise((/** @type {(film: Film) => void} */ done, /** @type {(error: Error) => void} */ fail) => {
     queue.splice(1, 0, { key, setup, marks, done, fail });
     if (queue.length === 1) compute();
   });
-  films.set(key, made);
-  made.catch(() => films.delete(key));
-  return made;
+  films.set(key, promise);
+  promise.catch(() => films.delete(key));
+  return promise;
 }
 
 /** The first of the queue, in a worker of its own. */
 async function compute() {
   const wish = queue[0];
   if (!wish) return;
-  const grown = (/** @type {Film} */ made) => show?.waits(show.now ? "" : `Computing the run: step ${made.lastStep} of ${made.run.steps}`);
+  const grown = (/** @type {Film} */ partial) => show?.waits(show.now ? "" : `Computing the run: step ${partial.lastStep} of ${partial.run.steps}`);
   try { wish.done(await makeFilm("lecture", wish.setup, wish.marks, grown)); } catch (error) { wish.fail(error instanceof Error ? error : new Error(String(error))); }
   queue = queue.filter((w) => w !== wish);
   compute();
@@ -59,8 +59,8 @@ async function compute() {
 
 /** @param {Beat} beat */
 async function filmsOf(beat) {
-  const [made, against] = await Promise.all([film(beat.setup, marksOf(beat)), beat.against ? film(beat.against, []) : null]);
-  return { film: made, against };
+  const [computed, against] = await Promise.all([film(beat.setup, marksOf(beat)), beat.against ? film(beat.against, []) : null]);
+  return { film: computed, against };
 }
 
 const marksOf = (/** @type {Beat} */ beat) => beat.marks.map((m) => ({ step: m.step, eta_y: Number(m.eta_y), eta_z: Number(m.eta_z) }));

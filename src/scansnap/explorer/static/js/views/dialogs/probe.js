@@ -7,7 +7,7 @@ import { modal } from "../../page/popup.js";
 /** @type {HTMLAnchorElement} */
 const link = $("probe");
 
-/** Asked of a whole page, so that a report that cannot be made is said here, beside the choice. */
+/** Requests the whole page, so that an error is shown here, beside the choice. */
 async function open() {
   const refusal = h("p", { class: "refusal", role: "alert", hidden: true });
   const frame = h("iframe", { title: "Report on a probe's file", sandbox: "allow-scripts" }), tab = h("a", { target: "_blank", class: "button" }, "Open in a tab");

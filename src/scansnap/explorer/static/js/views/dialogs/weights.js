@@ -91,7 +91,7 @@ const kindOf = (/** @type {number} */ token) => {
 };
 
 /**
- * Draws the dialog anew; the focus stays where it was, or goes to what is named.
+ * Redraws the dialog; the focus stays where it was, or goes to what is named.
  * @param {string} [focus]  id of an element
  */
 function draw(focus) {

@@ -83,7 +83,7 @@ function show(answer, why) {
     ? `${whole(answer.words)} words, ${whole(answer.different)} of them different, in ${whole(answer.sentences)} sentences; a sentence ends at . ! ? or with its line.`
     : `At most ${whole(app.catalogue.limits.text_characters)} characters; a sentence ends at . ! ? or with its line.`;
   pairs.replaceChildren(...(answer ? rows(answer.pairs) : []));
-  if (focused?.startsWith("pair-")) document.getElementById(focused)?.focus(); // drawn anew
+  if (focused?.startsWith("pair-")) document.getElementById(focused)?.focus(); // redrawn
 }
 
 /** @param {WordPair[]} all */
@@ -91,10 +91,10 @@ function rows(all) {
   const taken = new Map(all.filter((p) => p.chosen).map((p) => [p.next, p.query]));
   const queries = [...new Set([...all.filter((p) => p.chosen), ...all].map((p) => p.query))];
   return [h("h3", {}, "Classes: which next words are to be told apart?"), ...queries.map((query) => h("p", {}, h("b", {}, `… ${query}`), all.filter((p) => p.query === query).map((p) => {
-    const other = taken.get(p.next), blocked = other !== undefined && other !== query;
+    const owner = taken.get(p.next), blocked = owner !== undefined && owner !== query;
     return h("button", {
       type: "button", id: `pair-${query}-${p.next}`, "aria-pressed": String(p.chosen), disabled: blocked, onclick: () => toggle(p),
-      title: blocked ? `“${p.next}” is the next word of “${other}” already; a next word belongs to one class` : `“${query} ${p.next}” occurs ${p.count} times`,
+      title: blocked ? `“${p.next}” is the next word of “${owner}” already; a next word belongs to one class` : `“${query} ${p.next}” occurs ${p.count} times`,
     }, p.next, h("span", {}, String(p.count)));
   })))];
 }

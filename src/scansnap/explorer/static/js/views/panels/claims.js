@@ -33,7 +33,7 @@ const open = new Set();
 let judging = null;
 /** @type {{start: Table | null, now: Table | null, asked: number}} */
 let tables = { start: null, now: null, asked: -1 }; // of Y, at step 0 and at the step that is checked
-/** @type {Map<Film, Verdicts>} what Python said of runs that are not shipped */
+/** @type {Map<Film, Verdicts>} verdicts from Python on runs that are not shipped */
 const judged = new Map();
 let shown = false, last = "";
 
@@ -69,13 +69,13 @@ function show(film) {
  * @param {number} i
  */
 function drawChecks(film, i) {
-  const { setup } = film.run, { why, applies } = film.run.theory, one = film.marks.length ? "" : verifyCommand({ ...setup, steps: film.run.steps });
+  const { setup } = film.run, { why, applies } = film.run.theory, command = film.marks.length ? "" : verifyCommand({ ...setup, steps: film.run.steps });
   $("claims-lead").textContent = applies ? "The file has no verdicts on this run. Below: what the page checks itself, and the command that checks every claim." : `No theorem applies to this run: ${why}.`;
-  const commands = one ? [one] : film.marks.length || !applies ? [] : COMMANDS;
+  const commands = command ? [command] : film.marks.length || !applies ? [] : COMMANDS;
   $("claims").replaceChildren(
     checkList(film, i),
     ...(film.marks.length ? [h("p", { class: "explain" }, "No claim covers a run whose rates change on the way.")] : []),
-    ...(commands.length ? [h("h3", {}, "Every lemma and theorem"), h("p", { class: "explain" }, one ? "Checked by the Python package, in a terminal:" : "Save the set-up as TOML (Export), then, in a terminal:"), h("pre", { id: "verify-command" }, commands.join("\n")), h("div", { class: "buttons" },
+    ...(commands.length ? [h("h3", {}, "Every lemma and theorem"), h("p", { class: "explain" }, command ? "Checked by the Python package, in a terminal:" : "Save the set-up as TOML (Export), then, in a terminal:"), h("pre", { id: "verify-command" }, commands.join("\n")), h("div", { class: "buttons" },
       h("button", { type: "button", class: "small", id: "copy-verify", onclick: () => navigator.clipboard.writeText(commands.join("\n")).then(() => toast("Copied the command."), () => getSelection()?.selectAllChildren($("verify-command"))) }, "Copy"),
       app.catalogue.lab?.verify ? h("button", { type: "button", class: "small primary", id: "judge", onclick: () => judge(film) }, "Check it in Python") : null)] : []));
 }
@@ -109,8 +109,8 @@ function draw({ step, setting, claims }, film) {
   $("claims-lead").title = setting;
   if (!shown) return;
   const groups = GROUPS.flatMap(([status, title]) => {
-    const found = claims.filter((c) => c.status === status);
-    return found.length ? [h("section", { "data-group": status }, h("h3", {}, `${title} (${found.length})`), found.map(card))] : [];
+    const matching = claims.filter((c) => c.status === status);
+    return matching.length ? [h("section", { "data-group": status }, h("h3", {}, `${title} (${matching.length})`), matching.map(card))] : [];
   });
   $("claims").replaceChildren(...(none ? [checkList(film, frameIndex())] : []), ...groups, ...silent(claims.filter((c) => c.status === "not applicable")));
 }

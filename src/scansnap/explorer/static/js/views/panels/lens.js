@@ -12,7 +12,7 @@ import { penFor, widthOf } from "../../draw/pen.js";
 const panel = $("panel-lens"), result = h("div", { class: "lens" }), refusal = h("p", { class: "refusal", role: "alert", hidden: true });
 let loaded = false, model = "";
 /** @type {{model: string, query: string} | null} */
-let asked = null; // the latest question
+let request = null; // the latest question
 
 /** @param {boolean} is */
 export async function visible(is) {
@@ -56,15 +56,15 @@ function command(text) {
 
 /** @param {string} query */
 async function look(query) {
-  const mine = (asked = { model, query });
+  const mine = (request = { model, query });
   result.classList.add("waiting");
   try {
     const answer = await lab.lens(model, query.trim());
-    if (mine !== asked) return; // something else was asked for meanwhile
+    if (mine !== request) return; // something else was asked for meanwhile
     refuse(refusal, "");
     draw(answer);
   } catch (e) {
-    if (mine !== asked) return;
+    if (mine !== request) return;
     refuse(refusal, errorMessage(e));
     result.replaceChildren(); // what stood there answered another question
   }

@@ -31,7 +31,7 @@ const classSelect = h("select", { id: "c-classes", "aria-describedby": "classes-
 const controls = new Map();
 /** @type {Map<string, Control>} */
 let classRows = new Map();
-let held = false; // a slider is being dragged
+let isDragging = false; // a slider is being dragged
 let pending = false; // a change waits for its check, and so must what comes after it
 /** @type {import("../../messages.js").Catalogue["presets"][number] | null} */
 let last = null; // the preset on screen, or the one before
@@ -140,12 +140,12 @@ function fromHere() {
 }
 
 /**
- * One value changes: the run is computed anew; with `dragging` more values will follow.
+ * Changes one value and computes the run; with `dragging` more values will follow.
  * @param {string} name
  * @param {any} value
  */
 function change(name, value, dragging = false) {
-  held = dragging;
+  isDragging = dragging;
   app.setup = { ...app.setup, [name]: value };
   app.preset = matching();
   showRatio();
@@ -186,7 +186,7 @@ export async function run(play, then = null) {
     show();
     emit("checked", answer);
     emit("setup");
-    if (then) then(answer); else runner.film(app.setup, { play, preview: held });
+    if (then) then(answer); else runner.film(app.setup, { play, preview: isDragging });
     return true;
   } catch (e) {
     clearRefusals();

@@ -51,8 +51,8 @@ const ask = throttle(() => { if (shown && app.film?.length) askTable(128, lookin
  * @param {Table} made
  */
 function say({ step }) {
-  const wanted = app.film?.steps[frameIndex()] ?? step;
-  heading.textContent = `Decoder Y at step ${whole(step)}${wanted === step ? "" : `, the nearest kept to step ${whole(wanted)}`}`;
+  const shownStep = app.film?.steps[frameIndex()] ?? step;
+  heading.textContent = `Decoder Y at step ${whole(step)}${shownStep === step ? "" : `, the nearest kept to step ${whole(shownStep)}`}`;
 }
 
 /** @param {TableMessage} message */

@@ -16,7 +16,7 @@ const MOVEMENT_STEPS = 100; // a run is called still from this step on
 const OWN = "Which of your words does it learn to look at?", ANY = "Where does attention go with these settings?";
 const FASTER = 10; // times as fast a decoder, where that is the next thing to try
 const FAST = 10; // η_Y / η_Z from which on the decoder is the fast one
-let asked = ""; // the question in force
+let currentQuestion = ""; // the question in force
 
 /** @returns {[string, () => void]} what to try next, and how */
 function next() {
@@ -34,19 +34,19 @@ function answer() {
   const film = app.film;
   if (!film) return [];
   const what = film.run.classes.words ? "words" : "tokens", was = film.common(0), now = film.common(film.length - 1), before = ghost()?.film;
-  const other = before && before.lastStep === film.lastStep && sameClasses(before, film) ? before.common(before.length - 1) : null;
+  const commonBefore = before && before.lastStep === film.lastStep && sameClasses(before, film) ? before.common(before.length - 1) : null;
   const [label, act] = next();
-  const compared = other !== null && Math.abs(other - now) > 0.005 ? ` (before: ${Math.round(100 * other)}%)` : "";
+  const compared = commonBefore !== null && Math.abs(commonBefore - now) > 0.005 ? ` (before: ${Math.round(100 * commonBefore)}%)` : "";
   const result = was > 0 ? `Shared ${what}: ${fromTo(was, now).replaceAll(" ", "\u00a0")} of attention${compared}.` : `No ${what} are shared here.`;
   return [h("span", {}, result), " ", h("button", { type: "button", class: "next", id: "next", onclick: act }, `Next: ${label}`)];
 }
 
 let shown = ""; // what stands there: it is not written again and again
 function show() {
-  const over = isOver() && !runner.isPlaying(), key = over ? `${app.film?.number}|${app.film?.version}|${ghost()?.film.number}` : asked;
+  const over = isOver() && !runner.isPlaying(), key = over ? `${app.film?.number}|${app.film?.version}|${ghost()?.film.number}` : currentQuestion;
   if (key !== shown) {
     shown = key;
-    question.replaceChildren(...(over ? answer() : [maths(asked.replaceAll("-", "\u2011"))])); // no line ends at a hyphen
+    question.replaceChildren(...(over ? answer() : [maths(currentQuestion.replaceAll("-", "\u2011"))])); // no line ends at a hyphen
     question.dataset.is = over ? "answer" : "question";
   }
   const playing = runner.isPlaying();
@@ -56,7 +56,7 @@ function show() {
 
 function ask() {
   const preset = app.catalogue?.presets.find((p) => p.name === app.preset);
-  asked = preset?.question ?? (app.setup?.classes.text === undefined ? ANY : OWN);
+  currentQuestion = preset?.question ?? (app.setup?.classes.text === undefined ? ANY : OWN);
   show();
 }
 
@@ -86,7 +86,7 @@ function showMovement() {
 
 /** The page holds the question of the first run until presets are read. */
 export function start() {
-  asked = location.hash ? ANY : question.dataset.first ?? "";
+  currentQuestion = location.hash ? ANY : question.dataset.first ?? "";
   show();
   on("setup run", () => { if (app.catalogue) ask(); });
   on("state cursor frames ghost", show);

@@ -23,7 +23,7 @@ const box = h("div", { class: "mapbox" }, canvas, dot), reading = h("p", { class
 /** @type {RateMap | null} */
 let map = null;
 /** @type {AbortController | null} */
-let asked = null;
+let request = null;
 let key = "", dragging = false;
 
 const low = (/** @type {"eta_y" | "eta_z"} */ name) => Math.log(Number(control(name)?.low ?? 0.01));
@@ -51,15 +51,15 @@ function rate(name, at) {
 }
 
 /**
- * New rates; `held`: the dot is still being dragged.
+ * New rates; `isDragging`: the dot is still being dragged.
  * @param {number} row
  * @param {number} column
  */
-function move(row, column, held = false) {
+function move(row, column, isDragging = false) {
   if (!app.film || !app.setup) return;
   app.setup = { ...app.setup, eta_y: rate("eta_y", row), eta_z: rate("eta_z", column) };
   app.preset = matching();
-  runner.rates(held);
+  runner.rates(isDragging);
   emit("setup-shown");
   emit("setup");
 }
@@ -119,7 +119,7 @@ function endShare() {
   return sum / weight;
 }
 
-/** The dot and what is said of it. */
+/** The dot and its description. */
 function show() {
   if (!app.setup || !details.open) return;
   const row = place("eta_y"), column = place("eta_z"), { eta_y, eta_z } = app.setup;
@@ -148,11 +148,11 @@ function draw() {
   if (!details.open || !box.clientWidth) return;
   const pen = penFor(canvas, box), c = colours(), w = pen.width / SIDE, hh = pen.height / SIDE;
   pen.rect(0, 0, pen.width, pen.height, c.faint);
-  for (let i = 0; i < SIDE; i++) for (let j = 0; j < SIDE; j++) one(pen, i, j, j * w, (SIDE - 1 - i) * hh, w - 1, hh - 1);
+  for (let i = 0; i < SIDE; i++) for (let j = 0; j < SIDE; j++) drawCell(pen, i, j, j * w, (SIDE - 1 - i) * hh, w - 1, hh - 1);
 }
 
 /** @type {(pen: Pen, i: number, j: number, x: number, y: number, w: number, hh: number) => void} */
-function one(pen, i, j, x, y, w, hh) {
+function drawCell(pen, i, j, x, y, w, hh) {
   const share = map?.share[i][j], c = colours();
   if (typeof share === "number") {
     const fill = colour(share, c.faint), light = fill[0] * 0.3 + fill[1] * 0.59 + fill[2] * 0.11 > 130;
@@ -179,8 +179,8 @@ const refresh = debounce(async () => {
   const { eta_y, eta_z, ...rest } = film.run.setup, setup = { ...rest, steps: film.run.steps }, now = JSON.stringify(setup);
   if (now === key) return;
   key = now;
-  asked?.abort();
-  const mine = (asked = new AbortController());
+  request?.abort();
+  const mine = (request = new AbortController());
   box.classList.add("stale");
   note.textContent = "computing 81 runs";
   try {
