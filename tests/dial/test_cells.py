@@ -24,8 +24,8 @@ COMMAND = ("dial", "--component", "yz", "--mode", "single", "--optimizer", "sgd"
 def measured() -> dict[Cell, dict[str, Any]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(study, "QUICK", TINY)
-        found = run_dial(**ASKED)
-    return {study._cell(cell): cell for cell in found.cells}
+        study_result = run_dial(**ASKED)
+    return {study._cell(cell): cell for cell in study_result.cells}
 
 
 @pytest.fixture

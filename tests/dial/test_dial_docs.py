@@ -30,7 +30,10 @@ def tables(text: str) -> dict[str, list[list[str]]]:
 
 
 def made(mode: str, component: str, optimizer: str) -> dict:
-    rows = [{"observable": one.name, "value": 0.5, "low": 0.4, "high": 0.6, "verdict": "holds"} for one in OBSERVABLES]
+    rows = [
+        {"observable": observable.name, "value": 0.5, "low": 0.4, "high": 0.6, "verdict": "holds"}
+        for observable in OBSERVABLES
+    ]
     for row in rows:
         if row["observable"] == "sink":  # there is no first token on this page
             row.update(value=float("nan"), verdict="not applicable")
@@ -84,15 +87,15 @@ def test_the_script_writes_the_section_and_nothing_else() -> None:
     for cell in cells:
         for row in cell["observables"]:
             row["by_seed"] = [0.5, 0.6, 0.7] if row["verdict"] == "holds" else [float("nan")] * 3
-    found = AblationStudy(judge(cells), quick=False)
-    page = script.written(RESULTS, found)
+    study_result = AblationStudy(judge(cells), quick=False)
+    page = script.written(RESULTS, study_result)
     assert page.split(script.HEAD)[0] == RESULTS.split(script.HEAD)[0]
     assert page.split(script.NEXT)[1] == RESULTS.split(script.NEXT)[1]
-    assert found.summary in page
+    assert study_result.summary in page
     assert {mode: len(rows) for mode, rows in tables(page).items()} == {
         mode: len(t) for mode, t in tables(RESULTS).items()
     }
-    assert script.written(page, found) == page
+    assert script.written(page, study_result) == page
 
 
 def test_the_components_are_those_of_the_source_and_each_has_its_paragraph() -> None:
@@ -101,10 +104,10 @@ def test_the_components_are_those_of_the_source_and_each_has_its_paragraph() -> 
     for row in listed:
         assert row[2] == COMPONENTS[row[1]].title
         assert row[3] == ", ".join(filter(None, COMPONENTS[row[1]].choices))
-    told = re.findall(r"^\* \*\*([\w-]+)\.\*\*", RESULTS.split("## Component by component")[1], flags=re.M)
-    assert told == list(BUILT_IN)
+    names = re.findall(r"^\* \*\*([\w-]+)\.\*\*", RESULTS.split("## Component by component")[1], flags=re.M)
+    assert names == list(BUILT_IN)
 
 
-@pytest.mark.parametrize("name", [one.name for one in OBSERVABLES])
+@pytest.mark.parametrize("name", [observable.name for observable in OBSERVABLES])
 def test_every_observable_is_explained(name: str) -> None:
     assert name.replace("_", " ") in PAGE

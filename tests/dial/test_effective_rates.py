@@ -35,8 +35,8 @@ def task(flags: Flags, data: str = "syn-medium") -> Task:
 @pytest.mark.parametrize("flags", [Flags(), Flags(residual=True), Flags(norm="none"), Flags(shared_next=True)])
 def test_the_effective_rate_of_z_is_its_rate(flags: Flags) -> None:
     eta = {"y": np.array([0.7, 2.0]), "z": np.array([0.3, 1.5])}
-    found = measure_rates(flags, task(flags), "sgd", np.arange(2), eta, 4, 100)
-    np.testing.assert_allclose(found["z"], eta["z"], rtol=1e-9)
+    rates = measure_rates(flags, task(flags), "sgd", np.arange(2), eta, 4, 100)
+    np.testing.assert_allclose(rates["z"], eta["z"], rtol=1e-9)
 
 
 def test_the_effective_rate_of_y_is_its_rate_in_the_yz_model_and_not_with_a_smaller_f() -> None:
@@ -101,9 +101,9 @@ def test_a_tenth_that_comes_too_early_is_looked_at_more_closely(monkeypatch) -> 
 
 
 def test_the_share_of_t0_is_that_of_the_yz_model() -> None:
-    _, found = train_cell(Cell("yz", "single", "sgd"), StudySettings((10.0,), 2, eta_y=1.0, end=2), device="cpu")
-    loss, step = found.data.loss.values.mean(0), found.data.step.values
-    when = np.interp(-0.1 * loss[0], -loss, step) / found.t0
+    _, trajectory = train_cell(Cell("yz", "single", "sgd"), StudySettings((10.0,), 2, eta_y=1.0, end=2), device="cpu")
+    loss, step = trajectory.data.loss.values.mean(0), trajectory.data.step.values
+    when = np.interp(-0.1 * loss[0], -loss, step) / trajectory.t0
     assert when == pytest.approx(TENTH_T0, abs=0.05)
 
 
@@ -111,9 +111,9 @@ def test_rates_with_which_nothing_trains_are_reported(monkeypatch) -> None:
     """Where no rate brings the loss to a tenth at the wanted step, no observable of the cell has a verdict."""
     monkeypatch.setattr("scansnap.dial.rate_matching.TENTH", -1.0)
     setting = StudySettings((10.0,), 2, loss_step=3, end=20, context=24)
-    found = run_cell(Cell("finite", "single", "adamw"), setting, device="cpu")
-    assert {row["verdict"] for row in found["observables"]} == {"no rates"}
-    assert found["trains"] == [False]
+    cell = run_cell(Cell("finite", "single", "adamw"), setting, device="cpu")
+    assert {row["verdict"] for row in cell["observables"]} == {"no rates"}
+    assert cell["trains"] == [False]
 
 
 def test_rates_that_are_far_off_are_reported() -> None:
@@ -124,9 +124,9 @@ def test_rates_that_are_far_off_are_reported() -> None:
         rates = match_rates(Flags(separate=True), task(Flags(separate=True)), "sgd", setting, 100)
         off = np.abs(np.log(rates.effective["z"] / 0.4)).max()
         assert off > np.log(1 + MOST_OFF)
-        found = run_cell(Cell("separate", "single", "sgd"), setting, device="cpu")
-    assert (found["met"], found["trains"]) == ([False], [True])
-    assert {row["verdict"] for row in found["observables"]} <= {"rates not matched", "diverged"}
+        cell = run_cell(Cell("separate", "single", "sgd"), setting, device="cpu")
+    assert (cell["met"], cell["trains"]) == ([False], [True])
+    assert {row["verdict"] for row in cell["observables"]} <= {"rates not matched", "diverged"}
     assert match_rates(Flags(separate=True), task(Flags(separate=True)), "sgd", setting, 100).met.all()
 
 

@@ -162,9 +162,9 @@ def test_all_runs_at_once_are_each_run_for_itself(flags: Flags) -> None:
     p = {name: t + 0.3 * torch.randn_like(t) if name != "embed" or flags.separate else t for name, t in p.items()}
     (batch,) = task.batches(seeds, 4, 5)
     batch = batch.of(torch.tensor([0, 1]))
-    found = forward(p, flags, batch).logits
+    logits = forward(p, flags, batch).logits
     one = {name: t[1] for name, t in p.items()}
-    which = min(1, found.shape[1] - 1)
+    which = min(1, logits.shape[1] - 1)
     keys, queries, bias = (t[min(1, len(t) - 1), which] for t in (batch.keys, batch.queries, batch.bias))
     if not flags.sequences:
         queries, bias = queries[:2], bias[:2]
@@ -172,7 +172,7 @@ def test_all_runs_at_once_are_each_run_for_itself(flags: Flags) -> None:
     if batch.positions is not None:  # the positions with a target, and some to fill up
         assert batch.positions.shape[-1] < len(queries)
         expected = expected[batch.positions[1, which]]
-    np.testing.assert_allclose(found[1, which, : len(expected)], expected, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(logits[1, which, : len(expected)], expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize(

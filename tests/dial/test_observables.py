@@ -13,7 +13,7 @@ from scansnap.dial.observables import OBSERVABLES, UNJUDGED, Observable, Traject
 from scansnap.dial.verdicts import judge
 
 CLASSES = ss.SequenceClasses.syn_medium(n_queries=3)
-BY_NAME = {one.name: one for one in OBSERVABLES}
+BY_NAME = {observable.name: observable for observable in OBSERVABLES}
 STEPS = np.unique(np.rint(np.append(np.geomspace(1, 1000, 40), [0, 100])).astype(int))
 T0 = 10.0
 
@@ -45,7 +45,7 @@ def value(name: str, of: Trajectory) -> float:
 
 def verdicts(of: Trajectory) -> dict[str, str]:
     """Of a table of one cell."""
-    (cell,) = judge([{"observables": [one.of(of) for one in OBSERVABLES]}])
+    (cell,) = judge([{"observables": [observable.of(of) for observable in OBSERVABLES]}])
     return {row["observable"]: row["verdict"] for row in cell["observables"]}
 
 
@@ -115,23 +115,28 @@ def test_what_is_no_comparison_is_told_by_its_first_reason() -> None:
 
 def test_numbers_at_the_reference_do_not_need_the_other_ratios() -> None:
     cell = trajectory(scan, fall, heads=2)
-    for one in OBSERVABLES:
-        if one.name != "ratio_effect":
-            np.testing.assert_array_equal(one.of(cell.at_reference)["by_seed"], one.of(cell)["by_seed"])
+    for observable in OBSERVABLES:
+        if observable.name != "ratio_effect":
+            np.testing.assert_array_equal(observable.of(cell.at_reference)["by_seed"], observable.of(cell)["by_seed"])
 
 
 def test_margins_are_positive_inside_the_thresholds() -> None:
-    one = Observable("t_snap", "", lambda of: np.zeros(1), least=0.5, most=2.0)
-    np.testing.assert_array_equal(one.margins(np.array([0.25, 1.0, 2.5])), [[-0.25, 0.5, 2.0], [1.75, 1.0, -0.5]])
-    assert (one.bounded, one.bounds) == (True, " in [0.5, 2]")
+    observable = Observable("t_snap", "", lambda of: np.zeros(1), least=0.5, most=2.0)
+    np.testing.assert_array_equal(
+        observable.margins(np.array([0.25, 1.0, 2.5])), [[-0.25, 0.5, 2.0], [1.75, 1.0, -0.5]]
+    )
+    assert (observable.bounded, observable.bounds) == (True, " in [0.5, 2]")
     assert not Observable("c", "", lambda of: np.zeros(1)).bounded
 
 
 def test_a_cell_has_t_intervals_and_only_words_that_need_no_table() -> None:
     cell = trajectory(scan, fall)
-    assert {one.of(cell)["verdict"] for one in OBSERVABLES} == {"", "not applicable"}  # there is no first token
+    assert {observable.of(cell)["verdict"] for observable in OBSERVABLES} == {
+        "",
+        "not applicable",
+    }  # there is no first token
     gone = replace(cell, diverged=np.ones((2, 3), bool))
-    assert {one.of(gone)["verdict"] for one in OBSERVABLES} == {"diverged"}
+    assert {observable.of(gone)["verdict"] for observable in OBSERVABLES} == {"diverged"}
     assert set(UNJUDGED) >= {"diverged", "not applicable"}
 
 

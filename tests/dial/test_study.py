@@ -127,11 +127,11 @@ def test_cells_that_are_the_same_runs_are_run_once(tmp_path, monkeypatch) -> Non
     monkeypatch.setattr(
         "scansnap.dial.cells.run_cell", lambda cell, *a, **k: asked.append(cell.name) or run_cell(cell, *a, **k)
     )
-    found = run_dial(["norm:none"], ["single", "cumulative"], "sgd", quick=True, out=tmp_path, device="cpu")
+    study_result = run_dial(["norm:none"], ["single", "cumulative"], "sgd", quick=True, out=tmp_path, device="cpu")
     assert len(asked) == 1
-    assert [cell["mode"] for cell in found.cells] == ["single", "cumulative"]
-    assert len({json.dumps(cell["observables"]) for cell in found.cells}) == 1
-    assert (found.cells[0]["cpu_seconds"] > 0, found.cells[1]["cpu_seconds"]) == (True, 0.0)
+    assert [cell["mode"] for cell in study_result.cells] == ["single", "cumulative"]
+    assert len({json.dumps(cell["observables"]) for cell in study_result.cells}) == 1
+    assert (study_result.cells[0]["cpu_seconds"] > 0, study_result.cells[1]["cpu_seconds"]) == (True, 0.0)
     assert len(list((tmp_path / "cells").iterdir())) == 2
     (tmp_path / "cells" / asked[0]).unlink()  # and taken over from the other where only that is there
     run_dial(["norm:none"], ["single", "cumulative"], "sgd", quick=True, out=tmp_path, device="cpu")
@@ -143,19 +143,19 @@ def test_cells_that_are_the_same_runs_are_run_once(tmp_path, monkeypatch) -> Non
 
 def test_what_is_no_comparison_is_said_in_the_table_and_in_a_sentence() -> None:
     def cell(component: str, verdict: str) -> dict:
-        rows = [{"observable": one.name, "value": 1.0, "low": 1.0, "high": 1.0, "verdict": verdict}
-                for one in study.OBSERVABLES]  # fmt: skip
+        rows = [{"observable": observable.name, "value": 1.0, "low": 1.0, "high": 1.0, "verdict": verdict}
+                for observable in study.OBSERVABLES]  # fmt: skip
         return {"component": component, "mode": "single", "optimizer": "sgd", "observables": rows}
 
-    found = study.AblationStudy((cell("yz", "holds"), cell("norm:none", "no rates"), cell("heads", "diverged"),
+    study_result = study.AblationStudy((cell("yz", "holds"), cell("norm:none", "no rates"), cell("heads", "diverged"),
                         cell("mlp:gelu", "rates not matched")), quick=True)  # fmt: skip
-    assert [sentence.split(",")[0] for sentence in found.remarks] == [
+    assert [sentence.split(",")[0] for sentence in study_result.remarks] == [
         f"{word} in 1 of 4 cells" for word in ("No rates", "Diverged", "Rates not matched")]  # fmt: skip
-    assert "norm:none single sgd." in found.remarks[0]
-    assert all(sentence.endswith(".") and "\n" not in sentence for sentence in found.remarks)
-    marks = [line.split("|")[3].split()[-1] for line in found.markdown.splitlines()[4:]]
+    assert "norm:none single sgd." in study_result.remarks[0]
+    assert all(sentence.endswith(".") and "\n" not in sentence for sentence in study_result.remarks)
+    marks = [line.split("|")[3].split()[-1] for line in study_result.markdown.splitlines()[4:]]
     assert marks == ["✓", "∅", "!", "≠"]
-    assert found.table.verdict.unique().tolist() == ["holds", "no rates", "diverged", "rates not matched"]
+    assert study_result.table.verdict.unique().tolist() == ["holds", "no rates", "diverged", "rates not matched"]
 
 
 def test_numbers_are_as_before_when_a_cell_has_run() -> None:
@@ -190,11 +190,11 @@ def test_a_folder_is_judged_again_from_its_values(tmp_path) -> None:
 
 
 def test_a_control_in_which_something_holds_is_counted(tmp_path) -> None:
-    found = run_dial("yz", "single", "sgd", quick=True, seeds=3, device="cpu")
-    holds = study.AblationStudy(tuple(cell | {"mode": "control"} for cell in found.cells), quick=True)
-    assert holds.control_holds == (found.table.verdict == "holds").sum() > 0
+    study_result = run_dial("yz", "single", "sgd", quick=True, seeds=3, device="cpu")
+    holds = study.AblationStudy(tuple(cell | {"mode": "control"} for cell in study_result.cells), quick=True)
+    assert holds.control_holds == (study_result.table.verdict == "holds").sum() > 0
     assert "nothing holds" not in holds.summary
-    assert found.control_holds is None
+    assert study_result.control_holds is None
 
 
 def test_saved_files_have_the_command_of_each_cell(tmp_path) -> None:
@@ -229,9 +229,9 @@ def test_scan_order_holds_with_sgd_and_is_lost_with_adam() -> None:
 
 def test_a_run_that_diverges_is_reported(monkeypatch) -> None:
     monkeypatch.setattr("scansnap.dial.cells.match_rates", _hot)
-    found = run_cell(Cell("separate", "single", "sgd"), TINY, device="cpu")
-    assert found["diverged"] == [2, 2]
-    assert {row["verdict"] for row in found["observables"]} == {"diverged"}
+    cell = run_cell(Cell("separate", "single", "sgd"), TINY, device="cpu")
+    assert cell["diverged"] == [2, 2]
+    assert {row["verdict"] for row in cell["observables"]} == {"diverged"}
 
 
 def _hot(flags, task, optimizer, setting, steps):
@@ -263,8 +263,8 @@ def test_an_own_component_is_measured_like_the_others(monkeypatch) -> None:
     with refused("attentions", "third"):
         register_component(Component("fourth", "unknown flag", {"": {"attentions": "third"}}))
     monkeypatch.setattr("scansnap.dial.attention.ATTENTIONS", {"third": lambda z, k: (z / 3 + k).softmax(-1)})
-    (found,) = judge([run_cell(Cell("third", "single", "sgd"), StudySettings((10.0,), seeds=4, end=12), device="cpu")])
-    assert found["observables"][0]["verdict"] == "holds"
+    (cell,) = judge([run_cell(Cell("third", "single", "sgd"), StudySettings((10.0,), seeds=4, end=12), device="cpu")])
+    assert cell["observables"][0]["verdict"] == "holds"
 
 
 def test_the_command_writes_its_files_and_refuses_in_one_sentence(scansnap, refuses, tmp_path) -> None:
@@ -296,9 +296,9 @@ def test_the_command_writes_its_files_and_refuses_in_one_sentence(scansnap, refu
 def test_the_command_lists_the_components(scansnap, tmp_path) -> None:
     code, out, _ = scansnap("dial", "--list", "--json", "--out", "e")
     assert code == 0
-    told = json.loads(out)
-    assert [one["component"] for one in told] == list(BUILT_IN)
-    assert told[8] == {"number": 8, "component": "positions", "changes": COMPONENTS["positions"].title,
+    content = json.loads(out)
+    assert [one["component"] for one in content] == list(BUILT_IN)
+    assert content[8] == {"number": 8, "component": "positions", "changes": COMPONENTS["positions"].title,
                        "choices": ["rope", "absolute", "alibi"], "optimizers": ["sgd", "adamw"]}  # fmt: skip
     code, out, _ = scansnap("dial", "--list")
     assert code == 0

@@ -8,14 +8,17 @@ import pytest
 from scansnap.dial.observables import GATE, OBSERVABLES, RENAMED, UNJUDGED
 from scansnap.dial.verdicts import judge
 
-BOUNDED = [one for one in OBSERVABLES if one.bounded]
+BOUNDED = [observable for observable in OBSERVABLES if observable.bounded]
 TOKENS = 60  # distinct tokens of a cell: a share is a multiple of 1/60
 CELLS = 142  # of the whole dial
 
 
 def cell(values: dict[str, np.ndarray], word: str = "") -> dict:
     """With the values that are given; the others hold, as clearly as three seeds can."""
-    clear = {one.name: np.array([1.0, 1.001, 0.999]) * (1.0 if one.most is None else 1.2) for one in BOUNDED}
+    clear = {
+        observable.name: np.array([1.0, 1.001, 0.999]) * (1.0 if observable.most is None else 1.2)
+        for observable in BOUNDED
+    }
     clear |= {"late_movement": np.array([0.001, 0.0011, 0.0012]), GATE: np.array([10, 10.001, 10.002])}
     rows = {name: list(map(float, by_seed)) for name, by_seed in (clear | values).items()}
     return {"observables": [{"observable": name, "by_seed": by_seed, "verdict": word, "value": 0, "low": 0, "high": 0}
@@ -24,8 +27,8 @@ def cell(values: dict[str, np.ndarray], word: str = "") -> dict:
 
 def verdict(values: dict[str, np.ndarray], name: str, n_cells: int = 1) -> str:
     """Of one entry of the first of some equal cells."""
-    found = judge([cell(values)] * n_cells)
-    return next(row["verdict"] for row in found[0]["observables"] if row["observable"] == name)
+    cells = judge([cell(values)] * n_cells)
+    return next(row["verdict"] for row in cells[0]["observables"] if row["observable"] == name)
 
 
 def at_thresholds(rng: np.random.Generator, seeds: int, gap: bool) -> list[dict]:
@@ -36,13 +39,13 @@ def at_thresholds(rng: np.random.Generator, seeds: int, gap: bool) -> list[dict]
     cells = []
     for _ in range(CELLS):
         values = {}
-        for one in BOUNDED:
-            edge = one.least if one.least is not None else one.most
+        for observable in BOUNDED:
+            edge = observable.least if observable.least is not None else observable.most
             assert edge is not None
             if edge == 0.95:
-                values[one.name] = rng.binomial(TOKENS, edge, seeds) / TOKENS
+                values[observable.name] = rng.binomial(TOKENS, edge, seeds) / TOKENS
             else:
-                values[one.name] = edge + rng.choice([1e-3, 0.1]) * rng.normal(size=seeds)
+                values[observable.name] = edge + rng.choice([1e-3, 0.1]) * rng.normal(size=seeds)
         if gap:
             values[GATE] = 10 + 1e-3 * rng.normal(size=seeds)
         cells.append(cell(values))
@@ -67,7 +70,7 @@ def test_what_is_clear_is_decided() -> None:
     """With ten seeds and the noise of a cell, in the family of a whole table."""
     rng = np.random.default_rng(0)
     noise = rng.normal(size=10)
-    values = {one.name: np.full(10, 0.5) for one in BOUNDED} | {GATE: 0.8 + 0.01 * noise}
+    values = {observable.name: np.full(10, 0.5) for observable in BOUNDED} | {GATE: 0.8 + 0.01 * noise}
     clear = {"scan_order_end": 0.95 + 0.01 * noise, "ratio_effect": 0.5 + 0.02 * noise, "t_snap": 2.3 + 0.02 * noise,
              "late_movement": 0.3 + 0.01 * noise, "scan_order_tenth": 0.5 + 0.01 * noise}  # fmt: skip
     found = {name: verdict(values | clear, name, CELLS) for name in clear}
@@ -90,7 +93,7 @@ def test_equal_seeds_are_decided_by_their_number() -> None:
     """2^(1−n) for each entry: 16 seeds are enough for the whole dial, 10 are not, and for one cell they are."""
 
     def equal(seeds: int, n_cells: int) -> str:
-        values = {one.name: np.ones(seeds) for one in BOUNDED} | {GATE: np.linspace(10, 10.001, seeds)}
+        values = {observable.name: np.ones(seeds) for observable in BOUNDED} | {GATE: np.linspace(10, 10.001, seeds)}
         return verdict(values, "distinct_rise", n_cells)
 
     assert (equal(10, 1), equal(10, CELLS), equal(16, CELLS)) == ("holds", "undecided", "holds")
@@ -99,16 +102,19 @@ def test_equal_seeds_are_decided_by_their_number() -> None:
 @pytest.mark.parametrize(("value", "word"), [(0.4, "fails"), (1.0, "holds"), (2.5, "fails"), (1.99, "undecided")])
 def test_an_interval_is_left_on_one_side_and_held_on_both(value: float, word: str) -> None:
     noise = np.linspace(-0.02, 0.02, 8)
-    values = {one.name: noise for one in BOUNDED} | {GATE: 10 + noise, "t_snap": value + noise}
+    values = {observable.name: noise for observable in BOUNDED} | {GATE: 10 + noise, "t_snap": value + noise}
     assert verdict(values, "t_snap") == word
 
 
 @pytest.mark.parametrize(("gain", "word"), [(0.8, "holds"), (0.05, "undecided"), (-0.3, "fails")])
 def test_what_speaks_of_scanning_is_decided_no_better_than_the_gain(gain: float, word: str) -> None:
     noise = 0.01 * np.linspace(-1, 1, 10)
-    values = {one.name: 1.5 + noise for one in BOUNDED} | {GATE: gain + noise, "late_movement": 0.05 + noise}
+    values = {observable.name: 1.5 + noise for observable in BOUNDED} | {
+        GATE: gain + noise,
+        "late_movement": 0.05 + noise,
+    }
     (found,) = judge([cell(values)])
-    scans = {one.name for one in OBSERVABLES if one.scans}
+    scans = {observable.name for observable in OBSERVABLES if observable.scans}
     assert {row["verdict"] for row in found["observables"] if row["observable"] in scans} == {word}
     shown = [np.isfinite(row["value"]) for row in found["observables"] if row["observable"] in scans]
     assert set(shown) == {word == "holds"}
@@ -118,11 +124,11 @@ def test_what_speaks_of_scanning_is_decided_no_better_than_the_gain(gain: float,
 
 def test_what_has_no_verdict_is_not_in_the_family() -> None:
     """And a verdict from before plays no part: a table is judged from its values alone."""
-    values = {one.name: np.ones(10) for one in BOUNDED} | {GATE: np.linspace(10, 10.001, 10)}
+    values = {observable.name: np.ones(10) for observable in BOUNDED} | {GATE: np.linspace(10, 10.001, 10)}
     for word in UNJUDGED:
-        found = judge([cell(values), *([cell(values, word)] * CELLS)])
-        assert {row["verdict"] for row in found[1]["observables"]} == {word}
-        assert {row["verdict"] for row in found[0]["observables"]} >= {"holds"}
+        cells = judge([cell(values), *([cell(values, word)] * CELLS)])
+        assert {row["verdict"] for row in cells[1]["observables"]} == {word}
+        assert {row["verdict"] for row in cells[0]["observables"]} >= {"holds"}
     again = judge(judge([cell(values)]))
     for one, other in zip(again[0]["observables"], judge([cell(values, "fails")])[0]["observables"], strict=True):
         assert one == other

@@ -45,12 +45,12 @@ def task(flags: Flags, corpus: str, **options) -> Task:
 
 
 def test_distinct_and_common_words_are_those_that_were_planted(corpus) -> None:
-    found, _ = count_classes(corpus, T, False)
+    counts, _ = count_classes(corpus, T, False)
     classes = task(Flags(), corpus).classes
-    assert {found.words[m] for m in classes.query} == {"the", "a", "is"}
+    assert {counts.words[m] for m in classes.query} == {"the", "a", "is"}
     for n in range(classes.n_classes):
-        after = found.words[classes.next_token[n]]
-        own, common = ({found.words[i] for i in some} for some in (classes.distinct(n), classes.common_of(n)))
+        after = counts.words[classes.next_token[n]]
+        own, common = ({counts.words[i] for i in some} for some in (classes.distinct(n), classes.common_of(n)))
         assert own >= set(OWN[after])
         assert not own & {*PLAIN, *(word for other in OWN if other != after for word in OWN[other])}
         assert common >= set(PLAIN)
@@ -61,13 +61,13 @@ def test_distinct_and_common_words_are_those_that_were_planted(corpus) -> None:
 
 
 def test_windows_are_the_texts_own_and_have_the_counted_marginals(corpus) -> None:
-    found, stream = count_classes(corpus, T, False)
-    sampler = TextSampler(found, stream, T)
+    counts, stream = count_classes(corpus, T, False)
+    sampler = TextSampler(counts, stream, T)
     drawn = sampler(torch.arange(4), torch.arange(50), 32)
     tokens, target = (t.reshape(-1, *t.shape[3:]).numpy() for t in (drawn.tokens, drawn.target))
-    text = " ".join(found.words[i] for i in stream)
+    text = " ".join(counts.words[i] for i in stream)
     for row, after in zip(tokens[:50], target[:50], strict=True):
-        assert " ".join(found.words[i] for i in [*row, after]) in text
+        assert " ".join(counts.words[i] for i in [*row, after]) in text
     classes = task(Flags(), corpus).classes
     for n in range(classes.n_classes):
         own = tokens[(target == classes.next_token[n]) & (tokens[:, -1] == classes.query[n])]
@@ -100,7 +100,7 @@ def test_a_cell_on_text_is_measured_and_its_control_holds_nothing(corpus) -> Non
     cells = [run_cell(Cell("yz", mode, "sgd", data), replace(SHORT, seeds=10), device="cpu")
              for mode in ("single", "control")]  # fmt: skip
     found = {cell["mode"]: {row["observable"]: row for row in cell["observables"]} for cell in judge(cells)}
-    assert set(found["single"]) == {one.name for one in OBSERVABLES}
+    assert set(found["single"]) == {observable.name for observable in OBSERVABLES}
     assert found["single"]["scan_order_end"]["verdict"] == "holds"
     assert found["single"]["distinct_gap"]["verdict"] == "holds"
     assert found["single"]["sink"]["verdict"] == "not applicable"
@@ -114,14 +114,14 @@ def test_without_distinct_words_what_speaks_of_them_is_not_applicable(tmp_path) 
     rows = [[*rng.choice(["day", "walk", "house"], 12), *pairs[rng.integers(6)]] for _ in range(2500)]
     path = tmp_path / "flat.txt"
     path.write_text("\n".join(map(" ".join, rows)) + "\n")
-    found = run_cell(Cell("yz", "single", "sgd", f"text:{path}"), SHORT, device="cpu")["observables"]
-    verdict = {row["observable"]: row["verdict"] for row in found}
+    cell = run_cell(Cell("yz", "single", "sgd", f"text:{path}"), SHORT, device="cpu")["observables"]
+    verdict = {row["observable"]: row["verdict"] for row in cell}
     assert {name for name, word in verdict.items() if word != "not applicable"} == {"effective_tokens", "c_max"}
 
 
 def test_the_sink_is_the_attention_on_the_first_token() -> None:
-    found = run_cell(Cell("finite", "single", "sgd", "syn-medium+bos"), SHORT, device="cpu")
-    (sink,) = (row for row in found["observables"] if row["observable"] == "sink")
+    cell = run_cell(Cell("finite", "single", "sgd", "syn-medium+bos"), SHORT, device="cpu")
+    (sink,) = (row for row in cell["observables"] if row["observable"] == "sink")
     assert sink["verdict"] == ""  # a number for which there is no threshold
     assert 0 < sink["value"] < 0.5
     there = Task(Flags(finite=True, bos=True), "syn-medium", CPU, DOUBLE, T)
@@ -133,13 +133,13 @@ def test_the_sink_is_the_attention_on_the_first_token() -> None:
 def test_names_say_all_and_go_both_ways(corpus) -> None:
     for name in ("syn-medium", "zipf+bos", "text", f"text:{corpus}+bos"):
         assert parse_source(name).name == name
-    one = Cell("layers", "single", "adamw", f"text:{corpus}+bos")
-    assert one.flags.bos
-    assert one.flags.finite
-    assert one.command(True) == (
+    cell = Cell("layers", "single", "adamw", f"text:{corpus}+bos")
+    assert cell.flags.bos
+    assert cell.flags.finite
+    assert cell.command(True) == (
         f"scansnap dial --component layers --mode single --optimizer adamw --data text --corpus {corpus} --bos --quick"
     )
-    assert "/" not in one.name
+    assert "/" not in cell.name
     assert Cell("yz", "single", "sgd", "syn-medium+bos").flags == Flags(finite=True, bos=True)
 
 

@@ -241,10 +241,10 @@ def test_orthogonalize_keeps_zero_and_low_rank() -> None:
     assert not orthogonalize(torch.zeros(2, 3, 4)).any()
     x = torch.zeros(1, 5, 6, dtype=torch.float64)
     x[0, 1:3, 2:5] = normal(2, 3)
-    found = orthogonalize(x)
+    result = orthogonalize(x)
     outside = torch.ones(5, 6, dtype=torch.bool)
     outside[1:3, 2:5] = False
-    assert not found[0, outside].any(), "rows and columns that are zero must stay zero"
+    assert not result[0, outside].any(), "rows and columns that are zero must stay zero"
 
 
 def copies(lumped: Tensor, multiplicity: Tensor) -> Tensor:

@@ -48,9 +48,9 @@ def test_entropy_by_hand() -> None:
 
 def test_distinct_entropy_by_hand() -> None:
     # Renormalised over {1, 2}: 3/4 and 1/4. A single distinct token has entropy 0. Without one there is no number.
-    found = measure.distinct_entropy(ATTENTION, CLASSES)
+    entropies = measure.distinct_entropy(ATTENTION, CLASSES)
     expected = [0.75 * math.log(4 / 3) + 0.25 * math.log(4), 0.0, math.nan]
-    np.testing.assert_allclose(found, expected, rtol=1e-15)
+    np.testing.assert_allclose(entropies, expected, rtol=1e-15)
 
 
 def test_distinct_entropy_does_not_see_the_common_tokens() -> None:

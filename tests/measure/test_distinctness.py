@@ -32,22 +32,22 @@ def entropy(*p: float) -> float:
 
 
 def test_by_hand() -> None:
-    found = distinctness(BY_HAND)
-    assert found.occurrences.tolist() == [3, 2, 2, 0]
-    np.testing.assert_allclose(found.p_word, [0.5, 5 / 16, 3 / 16, 0])
+    words = distinctness(BY_HAND)
+    assert words.occurrences.tolist() == [3, 2, 2, 0]
+    np.testing.assert_allclose(words.p_word, [0.5, 5 / 16, 3 / 16, 0])
     expected = [entropy(0.5, 0.25, 0.25), entropy(0.8, 0.2), entropy(2 / 3, 1 / 3), math.nan]
-    np.testing.assert_allclose(found.entropy, expected)
-    np.testing.assert_allclose(found.normalised_entropy, np.array(expected) / math.log(3))
-    np.testing.assert_allclose(found.idf, [0, math.log(1.5), math.log(1.5), math.nan], atol=1e-15)
-    np.testing.assert_allclose(found.pmi.toarray()[0], [0, math.log(0.5 / (5 / 16)), 0, 0], atol=1e-15)
-    np.testing.assert_allclose(found.tf_idf.toarray()[2], [0, 0.25 * math.log(1.5), 0.25 * math.log(1.5), 0])
+    np.testing.assert_allclose(words.entropy, expected)
+    np.testing.assert_allclose(words.normalised_entropy, np.array(expected) / math.log(3))
+    np.testing.assert_allclose(words.idf, [0, math.log(1.5), math.log(1.5), math.nan], atol=1e-15)
+    np.testing.assert_allclose(words.pmi.toarray()[0], [0, math.log(0.5 / (5 / 16)), 0, 0], atol=1e-15)
+    np.testing.assert_allclose(words.tf_idf.toarray()[2], [0, 0.25 * math.log(1.5), 0.25 * math.log(1.5), 0])
 
 
 def test_local_to_a_query_by_hand() -> None:
-    found = distinctness(BY_HAND, query=3)
-    np.testing.assert_allclose(found.p_class, [2 / 3, 1 / 3])
-    assert found.occurrences.tolist() == [2, 1, 1, 0]  # 1 and 2 are distinct here
-    np.testing.assert_allclose(found.entropy, [entropy(2 / 3, 1 / 3), 0, 0, math.nan])
+    words = distinctness(BY_HAND, query=3)
+    np.testing.assert_allclose(words.p_class, [2 / 3, 1 / 3])
+    assert words.occurrences.tolist() == [2, 1, 1, 0]  # 1 and 2 are distinct here
+    np.testing.assert_allclose(words.entropy, [entropy(2 / 3, 1 / 3), 0, 0, math.nan])
     alone = distinctness(BY_HAND, query=0)
     np.testing.assert_allclose(alone.normalised_entropy, [0, 0, 0, math.nan])
     assert alone.mutual_information == pytest.approx(0, abs=1e-15)
@@ -55,13 +55,13 @@ def test_local_to_a_query_by_hand() -> None:
 
 def test_agrees_with_the_hard_notion() -> None:
     classes = ss.SequenceClasses.syn_medium(3)
-    found = distinctness(classes)
-    assert np.flatnonzero(found.occurrences > 1).tolist() == classes.common.tolist()
+    words = distinctness(classes)
+    assert np.flatnonzero(words.occurrences > 1).tolist() == classes.common.tolist()
     for n in range(classes.n_classes):
         own = classes.distinct(n)
-        assert (found.entropy[own] == 0).all()
-        np.testing.assert_allclose(found.pmi.toarray()[n, own], math.log(classes.n_classes))
-    np.testing.assert_allclose(found.normalised_entropy[classes.common], 1)
+        assert (words.entropy[own] == 0).all()
+        np.testing.assert_allclose(words.pmi.toarray()[n, own], math.log(classes.n_classes))
+    np.testing.assert_allclose(words.normalised_entropy[classes.common], 1)
     for query in classes.queries:
         local = distinctness(classes, query=int(query))
         mine = np.flatnonzero(classes.query == query)
@@ -84,28 +84,28 @@ def test_alike_everywhere_tells_nothing(k: int, weights: list[int], data: st.Dat
 @given(counts=COUNTS)
 def test_distinct_means_entropy_zero(counts: np.ndarray) -> None:
     assume((counts.sum(1) > 0).all())
-    found = distinctness(counts)
-    distinct = found.occurrences == 1
-    assert (found.entropy[distinct] == 0).all()
-    assert (found.entropy[found.occurrences > 1] > 0).all()
-    assert np.isnan(found.entropy[found.occurrences == 0]).all()
-    seen = found.occurrences > 0
-    assert (found.normalised_entropy[seen] <= 1 + 1e-12).all()
-    assert (found.entropy[seen] <= np.log(found.occurrences[seen]) + 1e-12).all()
+    words = distinctness(counts)
+    distinct = words.occurrences == 1
+    assert (words.entropy[distinct] == 0).all()
+    assert (words.entropy[words.occurrences > 1] > 0).all()
+    assert np.isnan(words.entropy[words.occurrences == 0]).all()
+    seen = words.occurrences > 0
+    assert (words.normalised_entropy[seen] <= 1 + 1e-12).all()
+    assert (words.entropy[seen] <= np.log(words.occurrences[seen]) + 1e-12).all()
 
 
 @given(counts=COUNTS)
 def test_sum_rules(counts: np.ndarray) -> None:
     assume((counts.sum(1) > 0).all())
-    found = distinctness(counts)
+    words = distinctness(counts)
     joint = counts / counts.sum()  # P(n, l): rows are as frequent as their sums
     p_class, p_word = joint.sum(1), joint.sum(0)
-    np.testing.assert_allclose(found.p_word, p_word, atol=1e-14)
-    assert found.p_word.sum() == pytest.approx(1)
+    np.testing.assert_allclose(words.p_word, p_word, atol=1e-14)
+    assert words.p_word.sum() == pytest.approx(1)
     conditional = entropy(*joint.ravel()) - entropy(*p_word)
-    assert found.conditional_entropy == pytest.approx(conditional, abs=1e-12)
-    assert found.mutual_information == pytest.approx(entropy(*p_class) - conditional, abs=1e-12)
-    assert found.mutual_information > -1e-14
+    assert words.conditional_entropy == pytest.approx(conditional, abs=1e-12)
+    assert words.mutual_information == pytest.approx(entropy(*p_class) - conditional, abs=1e-12)
+    assert words.mutual_information > -1e-14
 
 
 @given(counts=COUNTS)
@@ -127,14 +127,14 @@ def test_dense_sparse_and_classes_alike(counts: np.ndarray) -> None:
 
 def test_rows_of_a_table_local_to_a_query() -> None:
     counts = np.array([[4, 0, 4], [1, 1, 0], [0, 3, 0]])
-    found = distinctness(counts, query=7, queries=[7, 7, 8])
-    np.testing.assert_allclose(found.p_class, [0.8, 0.2])
-    assert found.occurrences.tolist() == [2, 1, 1]
+    words = distinctness(counts, query=7, queries=[7, 7, 8])
+    np.testing.assert_allclose(words.p_class, [0.8, 0.2])
+    assert words.occurrences.tolist() == [2, 1, 1]
 
 
 def test_class_that_is_never_drawn_tells_nothing() -> None:
-    found = distinctness([[1, 1], [1, 0]], p_class=[0, 1])
-    assert found.occurrences.tolist() == [1, 0]
+    words = distinctness([[1, 1], [1, 0]], p_class=[0, 1])
+    assert words.occurrences.tolist() == [1, 0]
 
 
 @pytest.mark.parametrize(

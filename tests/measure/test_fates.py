@@ -44,27 +44,27 @@ RATES = {(7, 0): -1.0, (7, 1): 0.1, (7, 2): 0.3, (7, 3): 0.6, (6, 0): -0.2, (6, 
 
 
 def test_fates_of_known_curves() -> None:
-    found = fates(straight(TIMES, RATES), CLASSES)
-    assert found["seq_class"].values.tolist() == [0, 0, 0, 0, 1, 1, 1]
-    assert found["token"].values.tolist() == [0, 1, 2, 3, 0, 4, 5]
-    assert found["query"].values.tolist() == [7, 7, 7, 7, 6, 6, 6]
-    assert found["kind"].values.tolist() == ["common", *["distinct"] * 3, "common", "distinct", "distinct"]
+    table = fates(straight(TIMES, RATES), CLASSES)
+    assert table["seq_class"].values.tolist() == [0, 0, 0, 0, 1, 1, 1]
+    assert table["token"].values.tolist() == [0, 1, 2, 3, 0, 4, 5]
+    assert table["query"].values.tolist() == [7, 7, 7, 7, 6, 6, 6]
+    assert table["kind"].values.tolist() == ["common", *["distinct"] * 3, "common", "distinct", "distinct"]
     expected = np.array(list(RATES.values())) * np.log(1001)
-    np.testing.assert_allclose(found["z_change"], expected)
-    assert found["rises"].values.tolist() == [False, True, True, True, False, True, False]
-    assert found["rise_share"].values.tolist() == [0, 1, 1, 1, 0, 1, 0]
+    np.testing.assert_allclose(table["z_change"], expected)
+    assert table["rises"].values.tolist() == [False, True, True, True, False, True, False]
+    assert table["rise_share"].values.tolist() == [0, 1, 1, 1, 0, 1, 0]
     for n in range(2):  # what one token wins the others lose
-        np.testing.assert_allclose(found["attention_change"].values[found["seq_class"] == n].sum(), 0, atol=1e-15)
-    np.testing.assert_allclose(found["attention_start"], found["p_context"])
+        np.testing.assert_allclose(table["attention_change"].values[table["seq_class"] == n].sum(), 0, atol=1e-15)
+    np.testing.assert_allclose(table["attention_start"], table["p_context"])
 
 
 def test_rise_share_counts_intervals_and_leaves_out_those_without_movement() -> None:
     z = np.zeros((5, 2, 8))
     z[:, 1, 1] = [0, 1, 1, 0.5, 3]  # up, still, down, up
-    found = fates(trajectory(np.arange(5), z, dim="step"), CLASSES)
-    assert found["rise_share"].values[1] == pytest.approx(2 / 3)
-    assert np.isnan(found["rise_share"].values[2])
-    assert not found["rises"].values[2]
+    table = fates(trajectory(np.arange(5), z, dim="step"), CLASSES)
+    assert table["rise_share"].values[1] == pytest.approx(2 / 3)
+    assert np.isnan(table["rise_share"].values[2])
+    assert not table["rises"].values[2]
 
 
 def test_layout_turns_into_a_table_a_grid_and_keeps_runs() -> None:
@@ -90,29 +90,29 @@ def test_local_kinds_follow_the_query() -> None:
 @pytest.mark.parametrize("fraction", [0.5, 0.8])
 def test_drop_times_of_known_curves(fraction: float) -> None:
     """Ratio (1 + t)^(rate_l − rate_winner), so it reaches the fraction at t = fraction^(−1/difference) − 1."""
-    found = scan_order(straight(TIMES, RATES), CLASSES, fraction)
-    assert found["token"].values.tolist() == [1, 2, 3, 4, 5]
-    assert found["winner"].values.tolist() == [False, False, True, True, False]
+    order = scan_order(straight(TIMES, RATES), CLASSES, fraction)
+    assert order["token"].values.tolist() == [1, 2, 3, 4, 5]
+    assert order["winner"].values.tolist() == [False, False, True, True, False]
     truth = [fraction ** (-1 / d) - 1 for d in (0.5, 0.3)] + [np.nan, np.nan, fraction ** (-1 / 0.3) - 1]
-    np.testing.assert_allclose(found["drop_time"], truth, rtol=2e-3)  # ln(1 + t) taken as linear between records
+    np.testing.assert_allclose(order["drop_time"], truth, rtol=2e-3)  # ln(1 + t) taken as linear between records
 
 
 def test_drops_between_0_and_the_first_time_and_never() -> None:
     z = np.zeros((3, 2, 8))
     z[:, 1, 3] = [0, 4, 4]  # past ln 2 at 17% of the first interval
     z[:, 0, 4] = [0, 0.1, 0.2]
-    found = scan_order(trajectory(np.array([0.0, 10, 100]), z), CLASSES)["drop_time"].values
-    np.testing.assert_allclose(found[:2], 10 * np.log(2) / 4)
-    assert np.isnan(found[2:]).all()
+    order = scan_order(trajectory(np.array([0.0, 10, 100]), z), CLASSES)["drop_time"].values
+    np.testing.assert_allclose(order[:2], 10 * np.log(2) / 4)
+    assert np.isnan(order[2:]).all()
 
 
 def test_a_token_that_comes_back_drops_when_it_goes_for_good() -> None:
     z = np.zeros((5, 2, 8))
     z[:, 1, 3] = [0, 1, 0, 2, 2]
     z[:, 1, 1] = [0, 0, 0, 0, 2]  # drops twice and is back at the end
-    found = scan_order(trajectory(np.array([1.0, 10, 100, 1000, 10000]), z), CLASSES)["drop_time"].values
-    assert np.isnan(found[0])
-    assert found[1] == pytest.approx(100 * 10 ** (np.log(2) / 2))
+    order = scan_order(trajectory(np.array([1.0, 10, 100, 1000, 10000]), z), CLASSES)["drop_time"].values
+    assert np.isnan(order[0])
+    assert order[1] == pytest.approx(100 * 10 ** (np.log(2) / 2))
 
 
 def test_rank_correlation_of_known_orders() -> None:
@@ -125,9 +125,9 @@ def test_rank_correlation_of_known_orders() -> None:
         z[:, 0, 1:6] = np.log(times)[:, None] * rates
         return scan_rank_correlation(trajectory(times, z, classes), classes).values
 
-    found = correlation([0.1, 0.2, 0.3, 0.4, 1.0])
-    assert found[0] == pytest.approx(1)
-    assert np.isnan(found[1])  # nothing of class 1 drops
+    correlations = correlation([0.1, 0.2, 0.3, 0.4, 1.0])
+    assert correlations[0] == pytest.approx(1)
+    assert np.isnan(correlations[1])  # nothing of class 1 drops
     assert correlation([1.0, 0.4, 0.3, 0.2, 0.1])[0] == pytest.approx(-1)
     # drop ranks 1, 2, 4, 4, 4: three never drop (within 0.1 of the winner: ratio 1000^−0.1 ≈ 0.501)
     tied = correlation([0.1, 0.2, 0.95, 0.92, 1.0])[0]
@@ -186,32 +186,32 @@ def sgd(small: SequenceClasses) -> xr.Dataset:
 def test_distinct_rise_and_common_fall_in_the_limit_of_long_contexts(small: SequenceClasses) -> None:
     """Theorem 2 for momentum 0.9 and sampled classes: every fate, in every recorded interval."""
     runs = ss.grid(eta_y=1.0, eta_z=[0.1, 0.3], seed=range(2))
-    found = fates(ss.simulate(small, runs, steps=100, context=math.inf, momentum=0.9, device="cpu"), small)
-    distinct = (found["kind"] == "distinct").values
-    assert (found["rises"] == distinct).all(), found["z_change"].values
-    np.testing.assert_array_equal(found["rise_share"].transpose("run", "pair"), np.tile(distinct, (4, 1)))
+    table = fates(ss.simulate(small, runs, steps=100, context=math.inf, momentum=0.9, device="cpu"), small)
+    distinct = (table["kind"] == "distinct").values
+    assert (table["rises"] == distinct).all(), table["z_change"].values
+    np.testing.assert_array_equal(table["rise_share"].transpose("run", "pair"), np.tile(distinct, (4, 1)))
     # ż_ml ∝ f_nl²: ten times as frequent, some hundred times as far
-    change = found["z_change"].values[:, 10:20]
+    change = table["z_change"].values[:, 10:20]
     np.testing.assert_allclose(change[:, -1] / change[:, 0], 100, rtol=0.15)
 
 
 def test_fates_in_noisy_runs(small: SequenceClasses, sgd: xr.Dataset) -> None:
     """With T = 128 the rarest distinct token (0.8 occurrences expected) is not sure to rise; the rest are."""
-    found = fates(sgd, small)
-    common = found.isel(pair=(found["kind"] == "common").values)
-    frequent = found.isel(pair=((found["kind"] == "distinct") & (found["p_context"] > 0.02)).values)
+    table = fates(sgd, small)
+    common = table.isel(pair=(table["kind"] == "common").values)
+    frequent = table.isel(pair=((table["kind"] == "distinct") & (table["p_context"] > 0.02)).values)
     assert not common["rises"].any()
     assert (common["attention_change"] < 0).all()
     assert frequent["rises"].all()
     # the exact invariant Σ_l ż = 0, in float32
-    total = found["z_change"].groupby("seq_class").sum("pair")
+    total = table["z_change"].groupby("seq_class").sum("pair")
     assert float(abs(total).max()) < 1e-3, total.values
 
 
 def test_scan_order_follows_p_in_noisy_runs(small: SequenceClasses, sgd: xr.Dataset) -> None:
-    found = scan_rank_correlation(sgd, small)
-    assert found.dims == ("run", "seq_class")
-    mean, spread = float(found.mean()), float(found.std())
+    correlation = scan_rank_correlation(sgd, small)
+    assert correlation.dims == ("run", "seq_class")
+    mean, spread = float(correlation.mean()), float(correlation.std())
     assert mean > 0.9, f"rank correlation {mean:.3f} ± {spread:.3f}, expected above 0.9"
     dropped = scan_order(sgd, small)["drop_time"]
     assert dropped.notnull().any()
@@ -222,9 +222,9 @@ def test_scan_order_follows_p_in_noisy_runs(small: SequenceClasses, sgd: xr.Data
 def test_scan_order_is_that_of_p_in_the_flow(small: SequenceClasses) -> None:
     data = flow(small, 1.0, 1.0, t=np.concatenate([[0], np.geomspace(0.1, 1e4, 60)]), rtol=1e-6, device="cpu")
     assert fates(data, small)["rise_share"].isin([0, 1]).all()
-    found = scan_order(data, small, 0.9)
-    np.testing.assert_array_equal(found["winner"], found["p_context"] == found["p_context"].max())
-    times = found["drop_time"].values[:10]
+    order = scan_order(data, small, 0.9)
+    np.testing.assert_array_equal(order["winner"], order["p_context"] == order["p_context"].max())
+    times = order["drop_time"].values[:10]
     n_dropped = int(np.isfinite(times).sum())
     assert 3 <= n_dropped < 9  # attention freezes before the last have dropped
     assert (np.diff(times[:n_dropped]) > 0).all()

@@ -18,10 +18,10 @@ def path(n: int = 400) -> tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray]]]
 
 def test_it_is_the_clock_that_the_tokens_rise_by() -> None:
     b, tokens = path()
-    found = GrowthPoint.of(tokens).growth()
-    assert found.shape == (400, 2)
-    np.testing.assert_allclose(found[:, 0], b, rtol=1e-5)
-    assert np.isnan(found[:, 1]).all()
+    growth = GrowthPoint.of(tokens).growth()
+    assert growth.shape == (400, 2)
+    np.testing.assert_allclose(growth[:, 0], b, rtol=1e-5)
+    assert np.isnan(growth[:, 1]).all()
 
 
 def test_step_by_step_is_the_same_to_the_last_bit() -> None:
@@ -38,6 +38,6 @@ def test_step_by_step_is_the_same_to_the_last_bit() -> None:
 def test_what_is_not_a_number_is_not_hidden(bad: float) -> None:
     _, tokens = path(50)
     tokens[0][0][30, 0] = bad
-    found = GrowthPoint.of(tokens).growth()[:, 0]
-    assert np.isfinite(found[:30]).all()
-    assert not np.isfinite(found[30:]).any()
+    growth = GrowthPoint.of(tokens).growth()[:, 0]
+    assert np.isfinite(growth[:30]).all()
+    assert not np.isfinite(growth[30:]).any()

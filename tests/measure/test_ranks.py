@@ -28,9 +28,9 @@ def test_it_is_scipys_to_rounding(dtype: type, values: int) -> None:
 
 def test_rows_without_an_order_have_none() -> None:
     a = np.array([[1.0, 2, 3], [1, 1, 1], [1, 2, np.nan]])
-    found = rank_correlation(a, np.array([[3.0, 2, 1]] * 3))
-    assert found[0] == pytest.approx(-1)
-    assert np.isnan(found[1:]).all()
+    correlation = rank_correlation(a, np.array([[3.0, 2, 1]] * 3))
+    assert correlation[0] == pytest.approx(-1)
+    assert np.isnan(correlation[1:]).all()
 
 
 def test_leaders_shared_only_where_there_are_more_than_leaders() -> None:
@@ -46,7 +46,7 @@ def test_the_slope_is_that_of_least_squares() -> None:
     b = 0.3 * a + 2 + 0.1 * rng.normal(size=a.shape)
     b[0, 5] = np.nan
     a[2] = 1.0
-    found = slope(a, b)
+    slopes = slope(a, b)
     for i, keep in ((0, np.isfinite(b[0])), (1, slice(None))):
-        assert found[i] == pytest.approx(np.polyfit(a[i, keep], b[i, keep], 1)[0])
-    assert np.isnan(found[2])
+        assert slopes[i] == pytest.approx(np.polyfit(a[i, keep], b[i, keep], 1)[0])
+    assert np.isnan(slopes[2])

@@ -50,9 +50,9 @@ def walk(rng: np.random.Generator, times: np.ndarray, size: float, n: int) -> np
 
 def test_log_odds_of_known_curves() -> None:
     s = np.stack([knee(TIMES, 3.0), -knee(TIMES, 1.0)], axis=-1)
-    found = log_odds(trajectory(TIMES, s), CLASSES)
-    assert found.dims == ("t", "seq_class")
-    np.testing.assert_allclose(found, s, atol=1e-14)
+    odds = log_odds(trajectory(TIMES, s), CLASSES)
+    assert odds.dims == ("t", "seq_class")
+    np.testing.assert_allclose(odds, s, atol=1e-14)
 
 
 def test_log_odds_reads_the_contexts_off_the_attention() -> None:
@@ -64,11 +64,11 @@ def test_log_odds_reads_the_contexts_off_the_attention() -> None:
 @pytest.mark.parametrize("exponent", [0.5, 1.0, 1.5])
 def test_a_smooth_knee_is_found(gain: float, exponent: float) -> None:
     truth = KNEE * math.sqrt(2 / exponent - 1)
-    found = snap_time(trajectory(TIMES, knee(TIMES, gain)), CLASSES, exponent=exponent)
-    assert found["t_snap"].dims == ()
-    low, mid, high = (float(found[name]) for name in ("t_snap_low", "t_snap", "t_snap_high"))
-    assert bool(found["has_snapped"]), found["reason"].item()
-    assert found["reason"].item() == ""
+    snap = snap_time(trajectory(TIMES, knee(TIMES, gain)), CLASSES, exponent=exponent)
+    assert snap["t_snap"].dims == ()
+    low, mid, high = (float(snap[name]) for name in ("t_snap_low", "t_snap", "t_snap_high"))
+    assert bool(snap["has_snapped"]), snap["reason"].item()
+    assert snap["reason"].item() == ""
     message = f"t_snap {mid:.3f} in [{low:.3f}, {high:.3f}], truth {truth:.3f}"
     assert low < mid < high, message
     assert abs(math.log(mid / truth)) < 0.02, message
@@ -87,23 +87,23 @@ def test_a_smooth_knee_is_found(gain: float, exponent: float) -> None:
     ids=["sparse", "all", "short", "long"],
 )
 def test_the_answer_does_not_depend_on_the_record(times: np.ndarray) -> None:
-    found = snap_time(trajectory(times, knee(times, 2.0)), CLASSES)
-    mid, half = float(found["t_snap"]), float(found["t_snap_high"] - found["t_snap_low"]) / 2
+    snap = snap_time(trajectory(times, knee(times, 2.0)), CLASSES)
+    mid, half = float(snap["t_snap"]), float(snap["t_snap_high"] - snap["t_snap_low"]) / 2
     assert abs(mid - KNEE) < 2 * half + 0.01 * KNEE, f"t_snap {mid:.3f} ± {half:.3f}, truth {KNEE:g}"
 
 
 def test_float32_and_steps() -> None:
     steps = np.unique(np.concatenate([[0], np.geomspace(1, 2000, 60)]).astype(int))
-    found = snap_time(trajectory(steps, knee(steps, 2.0), dim="step", dtype="float32"), CLASSES)
-    assert found.attrs["time"] == "step"
-    assert float(found["t_snap"]) == pytest.approx(KNEE, rel=0.02)
+    snap = snap_time(trajectory(steps, knee(steps, 2.0), dim="step", dtype="float32"), CLASSES)
+    assert snap.attrs["time"] == "step"
+    assert float(snap["t_snap"]) == pytest.approx(KNEE, rel=0.02)
 
 
 def test_classes_for_themselves() -> None:
     s = np.stack([knee(TIMES, 1.0, at=10.0), knee(TIMES, 1.0, at=90.0)], axis=-1)
-    found = snap_time(trajectory(TIMES, s), CLASSES, per_class=True)
-    assert found["t_snap"].dims == ("seq_class",)
-    np.testing.assert_allclose(found["t_snap"], [10, 90], rtol=0.02)
+    snap = snap_time(trajectory(TIMES, s), CLASSES, per_class=True)
+    assert snap["t_snap"].dims == ("seq_class",)
+    np.testing.assert_allclose(snap["t_snap"], [10, 90], rtol=0.02)
     together = float(snap_time(trajectory(TIMES, s), CLASSES)["t_snap"])
     assert 9 < together < 90
 
@@ -126,20 +126,20 @@ def test_one_definition_for_every_curve() -> None:
 
 def test_a_logarithm_snaps_in_t_and_never_in_ln_t() -> None:
     """S ∝ ln(1 + (t/at)²): frozen in t, as fast as ever in ln t."""
-    found = snap_time(trajectory(TIMES, 0.01 * np.log1p((TIMES / KNEE) ** 2)), CLASSES)
-    assert bool(found.has_snapped)
-    assert not bool(found.has_snapped_ln)
-    assert "not frozen" in found.reason_ln.item()
-    assert np.isnan(found.t_snap_ln)
+    snap = snap_time(trajectory(TIMES, 0.01 * np.log1p((TIMES / KNEE) ** 2)), CLASSES)
+    assert bool(snap.has_snapped)
+    assert not bool(snap.has_snapped_ln)
+    assert "not frozen" in snap.reason_ln.item()
+    assert np.isnan(snap.t_snap_ln)
 
 
 def test_an_iterated_logarithm_snaps_in_both() -> None:
     """ln ln: the speed per ln t falls as 1/ln t; the record must be long enough to see it fall to half."""
     times = np.geomspace(0.3, 3e6, 120)
-    found = snap_time(trajectory(times, 0.01 * np.log1p(np.log1p((times / KNEE) ** 2))), CLASSES)
-    assert bool(found.has_snapped_ln), found.reason_ln.item()
-    assert 0.5 < float(found.t_snap_ln) / (2 * KNEE) < 2
-    assert float(found.t_snap_ln_low) < float(found.t_snap_ln) < float(found.t_snap_ln_high)
+    snap = snap_time(trajectory(times, 0.01 * np.log1p(np.log1p((times / KNEE) ** 2))), CLASSES)
+    assert bool(snap.has_snapped_ln), snap.reason_ln.item()
+    assert 0.5 < float(snap.t_snap_ln) / (2 * KNEE) < 2
+    assert float(snap.t_snap_ln_low) < float(snap.t_snap_ln) < float(snap.t_snap_ln_high)
 
 
 def test_a_step_in_ln_t_is_found_with_an_interval_over_seeds() -> None:
@@ -172,10 +172,10 @@ def test_what_has_hardly_begun_to_move_has_not_snapped(seeds: int) -> None:
     fastest = steps[np.argmax(moved.mean(0) / steps)]
     assert 3 < fastest < 30, "the curve is the one that was marked"
     assert moved.mean(0)[steps == fastest] < 0.1 * moved.mean(0).max()
-    found = estimate_snap(steps, moved, np.random.default_rng(0))
-    assert not found.t.has_snapped
-    assert HARDLY_BEGUN in found.t.reason
-    assert found.t.describe() == "has not snapped"
+    estimate = estimate_snap(steps, moved, np.random.default_rng(0))
+    assert not estimate.t.has_snapped
+    assert HARDLY_BEGUN in estimate.t.reason
+    assert estimate.t.describe() == "has not snapped"
     assert str(in_t(np.log(steps), moved[0], between=False)[1]) == HARDLY_BEGUN
 
 
@@ -189,19 +189,19 @@ def test_attention_that_goes_round_has_not_frozen_in_ln_t() -> None:
     middle, way = np.sqrt(steps[start] * steps[end]), moved[:, end]
     slow, steady = (np.abs(moved[:, end] - moved[:, start]), np.full_like(way, 0.2) * np.minimum(middle / 500, 1.0))
     assert estimate_snap(steps, moved, np.random.default_rng(0), folds=(middle, slow, way)).ln.has_snapped
-    found = estimate_snap(steps, moved, np.random.default_rng(0), folds=(middle, steady, way)).ln
-    assert not found.has_snapped
+    estimate = estimate_snap(steps, moved, np.random.default_rng(0), folds=(middle, steady, way)).ln
+    assert not estimate.has_snapped
 
 
 def test_what_is_still_half_as_fast_has_not_snapped() -> None:
     """The record ends at twice the knee: past the peak, at 0.8 of it."""
     times = np.geomspace(0.3, 2 * KNEE, 60)
     assert FROZEN < 0.8
-    found = snap_time(trajectory(times, knee(times, 2.0)), CLASSES)
-    assert not bool(found.has_snapped)
-    assert "not frozen" in found.reason.item()
-    assert float(found.t_fastest) == pytest.approx(KNEE, rel=0.02)
-    assert np.isnan(found.t_snap)
+    snap = snap_time(trajectory(times, knee(times, 2.0)), CLASSES)
+    assert not bool(snap.has_snapped)
+    assert "not frozen" in snap.reason.item()
+    assert float(snap.t_fastest) == pytest.approx(KNEE, rel=0.02)
+    assert np.isnan(snap.t_snap)
 
 
 # --- noise -------------------------------------------------------------------------------------------------
@@ -226,25 +226,25 @@ def test_seeds_are_pooled_and_their_interval_is_honest() -> None:
         eta_y=("run", np.repeat(np.arange(n_settings) + 1.0, n_seeds)),
         seed=("run", np.tile(np.arange(n_seeds), n_settings)),
     )
-    found = snap_time(data, CLASSES)
-    assert found["t_snap"].dims == ("setting",)
-    assert found["eta_y"].values.tolist() == list(range(1, n_settings + 1))
-    assert (found["n_runs"] == n_seeds).all()
-    assert found["has_snapped"].all(), set(found["reason"].values.tolist())
-    share, message = share_inside(found, KNEE)
+    snap = snap_time(data, CLASSES)
+    assert snap["t_snap"].dims == ("setting",)
+    assert snap["eta_y"].values.tolist() == list(range(1, n_settings + 1))
+    assert (snap["n_runs"] == n_seeds).all()
+    assert snap["has_snapped"].all(), set(snap["reason"].values.tolist())
+    share, message = share_inside(snap, KNEE)
     assert 0.5 < share < 0.86, message
-    shift = np.log(found["t_snap"] / KNEE)
+    shift = np.log(snap["t_snap"] / KNEE)
     assert abs(float(shift.mean())) < 4 * float(shift.std()) / math.sqrt(n_settings) + 0.005, message
 
 
 def test_single_runs_quote_their_own_noise() -> None:
     rng = np.random.default_rng(2)
     data = trajectory(TIMES, knee(TIMES, 2.0) + walk(rng, TIMES, 0.02, 60))
-    found = snap_time(data, CLASSES, pool=False)
-    assert found["t_snap"].dims == ("run",)
-    assert found["seed"].values.tolist() == list(range(60))
-    assert found["has_snapped"].mean() > 0.9, set(found["reason"].values.tolist())
-    share, message = share_inside(found.isel(run=found["has_snapped"].values), KNEE)
+    snap = snap_time(data, CLASSES, pool=False)
+    assert snap["t_snap"].dims == ("run",)
+    assert snap["seed"].values.tolist() == list(range(60))
+    assert snap["has_snapped"].mean() > 0.9, set(snap["reason"].values.tolist())
+    share, message = share_inside(snap.isel(run=snap["has_snapped"].values), KNEE)
     assert 0.5 < share < 0.86, message
 
 
@@ -269,8 +269,8 @@ def test_more_noise_means_a_wider_interval() -> None:
 def test_the_interval_is_reproducible_and_moves_little_with_the_resampling() -> None:
     data = trajectory(TIMES, knee(TIMES, 2.0) + walk(np.random.default_rng(4), TIMES, 0.03, 10))
     xr.testing.assert_identical(snap_time(data, CLASSES), snap_time(data, CLASSES))
-    found = xr.concat([snap_time(data, seed=seed) for seed in (0, 1)], "resampling")
-    widths = np.log(found["t_snap_high"] / found["t_snap_low"]).values
+    results = xr.concat([snap_time(data, seed=seed) for seed in (0, 1)], "resampling")
+    widths = np.log(results["t_snap_high"] / results["t_snap_low"]).values
     np.testing.assert_allclose(widths[0], widths[1], rtol=0.3)
 
 
@@ -295,27 +295,27 @@ def linear_noise(times: np.ndarray) -> np.ndarray:
 def test_not_found_says_why(
     curve: Callable[[np.ndarray], np.ndarray], reason: str, interval: tuple[float, float] | None
 ) -> None:
-    found = snap_time(trajectory(TIMES, curve(TIMES)), CLASSES)
-    assert not bool(found["has_snapped"]), float(found["t_snap"])
-    assert np.isnan(found["t_snap"])
-    assert found["reason"].item()
-    assert reason in found["reason"].item()
+    snap = snap_time(trajectory(TIMES, curve(TIMES)), CLASSES)
+    assert not bool(snap["has_snapped"]), float(snap["t_snap"])
+    assert np.isnan(snap["t_snap"])
+    assert snap["reason"].item()
+    assert reason in snap["reason"].item()
     if interval:
-        np.testing.assert_allclose((found["t_snap_low"], found["t_snap_high"]), interval)
+        np.testing.assert_allclose((snap["t_snap_low"], snap["t_snap_high"]), interval)
 
 
 def test_classes_without_common_tokens_are_said_to_be_none() -> None:
     alone = SequenceClasses.synthetic(n_queries=1, next_per_query=2, common=0, distinct=3)
     c = np.broadcast_to(alone.p_context, (len(TIMES), 2, alone.vocab_size))
-    found = snap_time(xr.Dataset({"attention": (("t", "seq_class", "token"), c)}, {"t": TIMES}), alone)
-    assert found["reason"].item() == "no class has both distinct and common tokens"
+    snap = snap_time(xr.Dataset({"attention": (("t", "seq_class", "token"), c)}, {"t": TIMES}), alone)
+    assert snap["reason"].item() == "no class has both distinct and common tokens"
 
 
 def test_runs_that_became_non_finite_do_not_count_as_frozen() -> None:
     s = np.stack([knee(TIMES, 2.0), knee(TIMES, 2.0, at=2.0), knee(TIMES, 2.0)])
     data = trajectory(TIMES, s).assign_coords(failed_step=("run", [-1, 5, -1]), eta_y=("run", [1.0, 1.0, 2.0]))
-    found = snap_time(data, CLASSES)
-    np.testing.assert_allclose(found["t_snap"], KNEE, rtol=0.02)
+    snap = snap_time(data, CLASSES)
+    np.testing.assert_allclose(snap["t_snap"], KNEE, rtol=0.02)
     single = snap_time(data, CLASSES, pool=False)
     assert single["has_snapped"].values.tolist() == [True, False, True]
     assert single["reason"].values[1] == "every run became non-finite"
@@ -323,17 +323,17 @@ def test_runs_that_became_non_finite_do_not_count_as_frozen() -> None:
 
 def test_attention_that_underflows_ends_the_record() -> None:
     s = knee(TIMES, 2.0) + np.where(TIMES > 500, 200.0, 0.0)  # e^−200 is 0 in float32
-    found = snap_time(trajectory(TIMES, s, dtype="float32"), CLASSES)
-    assert float(found["t_snap"]) == pytest.approx(KNEE, rel=0.02)
+    snap = snap_time(trajectory(TIMES, s, dtype="float32"), CLASSES)
+    assert float(snap["t_snap"]) == pytest.approx(KNEE, rel=0.02)
 
 
 def test_runs_without_a_seed_are_not_pooled() -> None:
     s = np.stack([knee(TIMES, 2.0), knee(TIMES, 2.0, at=60.0)])
-    found = snap_time(trajectory(TIMES, s).drop_vars("seed"), CLASSES)
-    np.testing.assert_allclose(found["t_snap"], [30, 60], rtol=0.02)
-    one = snap_time(trajectory(TIMES, s).isel(run=1), CLASSES)
-    assert one["t_snap"].dims == ()
-    assert int(one["seed"]) == 1
+    snap = snap_time(trajectory(TIMES, s).drop_vars("seed"), CLASSES)
+    np.testing.assert_allclose(snap["t_snap"], [30, 60], rtol=0.02)
+    snap = snap_time(trajectory(TIMES, s).isel(run=1), CLASSES)
+    assert snap["t_snap"].dims == ()
+    assert int(snap["seed"]) == 1
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,8 @@ def test_closed_form_near_the_orthonormal_limit(common_weight: float) -> None:
     predicted = times[np.argmax((gap * np.expm1(rho * gap) - rho * gap**2 / 2) / times)]
     assert predicted == pytest.approx(orthonormal * (1 + 2 * rho), rel=0.3 * rho)
     t = np.concatenate([[0], predicted * np.geomspace(0.01, 20, 120)])
-    found = snap_time(flow(classes, 1.0, 1e-3, t=t, rtol=1e-7, device="cpu", variables=("attention",)), classes)
-    mid, half = float(found["t_snap"]), float(found["t_snap_high"] - found["t_snap_low"]) / 2
+    snap = snap_time(flow(classes, 1.0, 1e-3, t=t, rtol=1e-7, device="cpu", variables=("attention",)), classes)
+    mid, half = float(snap["t_snap"]), float(snap["t_snap_high"] - snap["t_snap_low"]) / 2
     tolerance = rho**2 + half / mid
     assert tolerance < rho / 2
     words = f"t_snap {mid:.2f} ± {half:.2f}, predicted {predicted:.2f} (ρ = {rho:.3f})"
@@ -54,7 +54,7 @@ def test_closed_form_near_the_orthonormal_limit(common_weight: float) -> None:
 def test_flows_snap_like_1_over_eta_y() -> None:
     classes = SequenceClasses.syn_small()
     t = np.concatenate([[0], np.geomspace(0.3, 400, 80)])  # overlap lets it go on as a power of t: no farther than this
-    found = xr.concat(
+    results = xr.concat(
         [
             snap_time(flow(classes, eta_y, 0.01, t=t / eta_y, rtol=1e-6, device="cpu"), classes).assign_coords(
                 eta_y=eta_y
@@ -63,8 +63,8 @@ def test_flows_snap_like_1_over_eta_y() -> None:
         ],
         "eta_y",
     )
-    assert found["has_snapped"].all(), found["reason"].values
-    exponent, error = slope(found)
+    assert results["has_snapped"].all(), results["reason"].values
+    exponent, error = slope(results)
     assert abs(exponent + 1) < 3 * error + 0.002, f"slope {exponent:.4f} ± {error:.4f}, expected −1"
 
 
@@ -75,12 +75,12 @@ def test_sgd_snaps_like_1_over_eta_y() -> None:
         classes, runs, steps=2500, batch_size=32, context=128, momentum=0.0, record="log:60",
         variables=("attention",), device="cpu",
     )  # fmt: skip
-    found = snap_time(data, classes)
-    assert found["n_runs"].values.tolist() == [6] * 4
+    snap = snap_time(data, classes)
+    assert snap["n_runs"].values.tolist() == [6] * 4
     # fastest in all four; the record is long enough to see the two faster decoders slow down to half of it
-    assert found["has_snapped"].values.tolist() == [False, False, True, True], found["reason"].values
-    assert (found["over"] == "6 training seeds").all()
-    exponent, error = slope(found)
+    assert snap["has_snapped"].values.tolist() == [False, False, True, True], snap["reason"].values
+    assert (snap["over"] == "6 training seeds").all()
+    exponent, error = slope(snap)
     assert error < 0.05
     assert abs(exponent + 1) < 3 * error, f"slope {exponent:.3f} ± {error:.3f}, expected −1"
     # seeds differ by more than one run can know of itself, but not by another order of magnitude
@@ -97,7 +97,7 @@ def test_momentum_and_larger_classes_from_random_starts() -> None:
         classes, runs, steps=1500, batch_size=32, momentum=0.9, init="uniform", variables=("attention",),
         device="cpu",
     )  # fmt: skip
-    found = snap_time(data, classes)
-    assert found["has_snapped"].all(), found["reason"].values
-    late, early = found["t_snap"].values
+    snap = snap_time(data, classes)
+    assert snap["has_snapped"].all(), snap["reason"].values
+    late, early = snap["t_snap"].values
     assert 1.5 < late / early < 4, (late, early)  # less than 4, as momentum has its own delay

@@ -12,13 +12,13 @@ from scansnap.measure.word_attention import QueryWords, deciles, query_words
 
 def test_counts_of_pairs_become_measures_of_queries_and_words():
     contexts = np.array([[8, 0, 4, 3], [2, 6, 4, 0], [5, 5, 0, 1]])
-    found = query_words(np.array([7, 7, 9]), np.array([0, 1, 1]), contexts, least=1, leave_out=[3])
-    assert found.queries.tolist() == [7]  # the other query has but two words
-    np.testing.assert_array_equal(found.counts, [[10, 6, 8, 3]])
-    assert found.used.tolist() == [[True, True, True, False]]
-    np.testing.assert_allclose(found.by_word["idf"][:3], np.log([2 / 2, 2 / 1, 2 / 2]))
-    assert found.by_word["distinctness"][1] == pytest.approx(1)  # word 1 stands before next word 1 only
-    assert found.by_word["distinctness"][0] < 0.2
+    words = query_words(np.array([7, 7, 9]), np.array([0, 1, 1]), contexts, least=1, leave_out=[3])
+    assert words.queries.tolist() == [7]  # the other query has but two words
+    np.testing.assert_array_equal(words.counts, [[10, 6, 8, 3]])
+    assert words.used.tolist() == [[True, True, True, False]]
+    np.testing.assert_allclose(words.by_word["idf"][:3], np.log([2 / 2, 2 / 1, 2 / 2]))
+    assert words.by_word["distinctness"][1] == pytest.approx(1)  # word 1 stands before next word 1 only
+    assert words.by_word["distinctness"][0] < 0.2
 
 
 def test_pmi_and_attention():
@@ -39,10 +39,10 @@ def test_rank_correlation_is_scipys_row_by_row():
     rng = np.random.default_rng(0)
     a, b = rng.integers(0, 5, (3, 40)).astype(float), rng.normal(size=(3, 40))
     b[0, :5], a[2] = np.nan, 1.0
-    found = rank_correlation(a, b)
-    assert found[0] == pytest.approx(spearmanr(a[0, 5:], b[0, 5:]).statistic)
-    assert found[1] == pytest.approx(spearmanr(a[1], b[1]).statistic)
-    assert math.isnan(found[2])
+    correlation = rank_correlation(a, b)
+    assert correlation[0] == pytest.approx(spearmanr(a[0, 5:], b[0, 5:]).statistic)
+    assert correlation[1] == pytest.approx(spearmanr(a[1], b[1]).statistic)
+    assert math.isnan(correlation[2])
 
 
 def test_overlap_against_chance():

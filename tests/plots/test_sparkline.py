@@ -17,24 +17,24 @@ def claim(measured, predicted, **axes):
 
 def test_lines_fill_the_box_on_the_axes_of_the_curve():
     x = np.geomspace(1, 100, 500)
-    found = sparkline(claim(x, 10 * x, log_y=True), "textbook")
-    assert found.setting == "textbook"
-    assert found.instead == ()
-    assert len(found.measured) <= POINTS
-    assert found.measured[0] == (0, 0)
-    assert found.measured[-1] == (1, pytest.approx(2 / 3, abs=1e-3))  # two decades of three
-    assert found.predicted[-1] == (1, 1)
-    xs, ys = np.array(found.measured).T
+    line = sparkline(claim(x, 10 * x, log_y=True), "textbook")
+    assert line.setting == "textbook"
+    assert line.instead == ()
+    assert len(line.measured) <= POINTS
+    assert line.measured[0] == (0, 0)
+    assert line.measured[-1] == (1, pytest.approx(2 / 3, abs=1e-3))  # two decades of three
+    assert line.predicted[-1] == (1, 1)
+    xs, ys = np.array(line.measured).T
     np.testing.assert_allclose(ys, 2 / 3 * xs, atol=1e-3)  # straight where both axes are logarithmic
 
 
 def test_what_holds_instead_is_on_the_same_axes_and_sets_their_range():
-    one = claim(np.linspace(0, 1, 50), np.zeros(50))
+    flat = claim(np.linspace(0, 1, 50), np.zeros(50))
     ours = Alternative(claim([1, 1], [1, 1]), x=np.array([1.0, 10.0]), y=np.array([0.0, 0.5]))
-    found = sparkline(type(one)(**{**vars(one), "alternative": ours}), "here")
-    assert found.instead[0][0] == 0
-    assert found.instead[-1][0] == 1
-    assert max(x for x, _ in found.measured) <= 1
+    line = sparkline(type(flat)(**{**vars(flat), "alternative": ours}), "here")
+    assert line.instead[0][0] == 0
+    assert line.instead[-1][0] == 1
+    assert max(x for x, _ in line.measured) <= 1
 
 
 def test_rounding_is_not_magnified_and_what_cannot_be_drawn_is_not():

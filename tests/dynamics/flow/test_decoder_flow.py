@@ -83,7 +83,7 @@ def test_dataset_layout() -> None:
     [
         ({"f": np.ones(3)}, "f"),
         ({"f": [[np.nan]]}, "f"),
-        ({"f": "identity"}, "f or p_class"),
+        ({"f": "identity"}, "f"),
         ({"p_class": [0.5, 0.6]}, "p_class"),
         ({"p_class": [1.0]}, "p_class"),
         ({"eta_y": -1.0}, "eta_y"),

@@ -78,9 +78,9 @@ def test_small_steps_of_sgd_converge_to_the_flow_at_first_order() -> None:
 def test_rates_scale_time() -> None:
     """Only η_Y t and η_Z/η_Y matter."""
     classes = SequenceClasses.syn_small()
-    one = flow(classes, 1.0, 0.5, [3.0, 50.0])
+    data = flow(classes, 1.0, 0.5, [3.0, 50.0])
     four = flow(classes, 4.0, 2.0, [0.75, 12.5])
-    np.testing.assert_allclose(four.attention, one.attention, rtol=1e-8)
+    np.testing.assert_allclose(four.attention, data.attention, rtol=1e-8)
 
 
 # --- its own tolerances ------------------------------------------------------------------------------------------

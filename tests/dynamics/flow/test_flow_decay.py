@@ -45,11 +45,11 @@ def test_implicit_steps_find_what_explicit_ones_do() -> None:
 
 def test_events_are_found_in_implicit_steps() -> None:
     event = Crossing(lambda state: float(state["gap"].min()) - 3, direction=1, terminal=True, name="gap of 3")
-    found = ss.flow(CLASSES, 1.0, 0.5, [100 * T0], weight_decay_y=1e-3, events=[event], variables=("gap", "y"))
-    assert found.stopped == "event: gap of 3"
-    assert float(found.gap[-1].min()) == pytest.approx(3, abs=1e-8)
-    again = ss.flow(CLASSES, 1.0, 0.5, [float(found.t[-1])], weight_decay_y=1e-3, variables=("gap", "y"))
-    np.testing.assert_allclose(again.y[-1], found.y[-1], atol=1e-6)
+    data = ss.flow(CLASSES, 1.0, 0.5, [100 * T0], weight_decay_y=1e-3, events=[event], variables=("gap", "y"))
+    assert data.stopped == "event: gap of 3"
+    assert float(data.gap[-1].min()) == pytest.approx(3, abs=1e-8)
+    again = ss.flow(CLASSES, 1.0, 0.5, [float(data.t[-1])], weight_decay_y=1e-3, variables=("gap", "y"))
+    np.testing.assert_allclose(again.y[-1], data.y[-1], atol=1e-6)
 
 
 @pytest.mark.parametrize("norm", ["l2", "none"])
@@ -64,10 +64,10 @@ def test_a_decoder_that_stands_still_gives_ln_t() -> None:
     """To 10¹² t₀ in a hundred steps or so: the logit gap of attention grows as ln t, and Y does not change."""
     y = ss.flow(CLASSES, 1.0, 0.5, [T0], variables=("y",)).y[0]
     t = T0 * np.array([1e6, 1e12])
-    found = ss.flow(CLASSES, 0.0, 0.5, t, norm="none", y0=y, variables=("z", "y"))
-    np.testing.assert_array_equal(found.y[-1], y)
-    assert found.n_steps < 1000
-    first, last = found.z.values[:, 0]  # token 0 is common, 2 the dominant distinct one of the first class
+    data = ss.flow(CLASSES, 0.0, 0.5, t, norm="none", y0=y, variables=("z", "y"))
+    np.testing.assert_array_equal(data.y[-1], y)
+    assert data.n_steps < 1000
+    first, last = data.z.values[:, 0]  # token 0 is common, 2 the dominant distinct one of the first class
     assert (last[2] - last[0] - first[2] + first[0]) / math.log(1e6) == pytest.approx(1, abs=0.02)
 
 
@@ -75,8 +75,8 @@ def test_decay_of_y_to_very_late_times() -> None:
     """Held votes do not grow: with the l2 norm ż falls as e^{−2 gap}, and the gap grows as ½ ln t."""
     classes = ss.SequenceClasses.synthetic(n_queries=1, next_per_query=2, common=1, distinct=1, unused=10)
     t = T0 * np.array([1e6, 1e9])
-    found = ss.flow(classes, 1.0, 0.5, t, weight_decay_y=1e-3, rtol=1e-5, variables=("z",))
-    first, last = found.z.values[:, 0]
+    data = ss.flow(classes, 1.0, 0.5, t, weight_decay_y=1e-3, rtol=1e-5, variables=("z",))
+    first, last = data.z.values[:, 0]
     assert (last[1] - last[0] - first[1] + first[0]) / math.log(1e3) == pytest.approx(0.5, abs=0.02)
 
 

@@ -42,8 +42,8 @@ def test_fate_flips_are_where_the_rate_changes_sign() -> None:
     pairs = [(row, token) for row in range(2) for token in range(30) if flips(seen, row, token)]
     assert pairs, "these classes are known to have flips"
     events = [FateFlip(int(classes.queries[row]), token) for row, token in pairs]
-    found = flow(classes, 1.0, 2.0, [3e3], events=events).event_t
-    for (row, token), times in zip(pairs, found.values, strict=True):
+    data = flow(classes, 1.0, 2.0, [3e3], events=events).event_t
+    for (row, token), times in zip(pairs, data.values, strict=True):
         times = times[~np.isnan(times)]
         assert len(times) == flips(seen, row, token)
         for when in times:
@@ -106,10 +106,10 @@ def test_named_events_are_functions_of_the_state() -> None:
     row, token = next((row, token) for row in range(2) for token in range(30) if flips(seen, row, token))
     named = [EntropyBelow(level, 3), FateFlip(int(classes.queries[row]), token)]
     own = [Crossing(lambda state: state["entropy"][3] - level, direction=-1), lambda state: state["z_rate"][row, token]]
-    found = flow(classes, 1.0, 2.0, [3e3], events=[*named, *own]).event_t.values
-    assert np.isfinite(found[0, 0])
-    assert np.isfinite(found[1, 0])
-    np.testing.assert_allclose(found[2:], found[:2], rtol=1e-9)
+    data = flow(classes, 1.0, 2.0, [3e3], events=[*named, *own]).event_t.values
+    assert np.isfinite(data[0, 0])
+    assert np.isfinite(data[1, 0])
+    np.testing.assert_allclose(data[2:], data[:2], rtol=1e-9)
 
 
 @pytest.mark.parametrize("residual", ["none", "plain"])
@@ -122,9 +122,9 @@ def test_named_events_of_other_models(residual: str) -> None:
     assert pairs
     level = float(seen.entropy[150, 2])
     events = [EntropyBelow(level, 2), *(FateFlip(int(classes.queries[row]), token) for row, token in pairs)]
-    found = flow(classes, 1.0, 2.0, [300.0], events=events, **options).event_t.values
-    assert found[0, 0] == pytest.approx(t[150], rel=1e-5)
-    for (row, token), times in zip(pairs, found[1:], strict=True):
+    data = flow(classes, 1.0, 2.0, [300.0], events=events, **options).event_t.values
+    assert data[0, 0] == pytest.approx(t[150], rel=1e-5)
+    for (row, token), times in zip(pairs, data[1:], strict=True):
         signs = np.sign(seen.z_rate.values[:, row, token])
         at = np.flatnonzero(signs[1:] * signs[:-1] < 0)
         times = times[~np.isnan(times)]

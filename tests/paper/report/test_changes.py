@@ -91,10 +91,10 @@ def test_a_finding_of_a_folder_begun_by_an_earlier_version_has_no_numbers_to_com
 def test_the_report_has_a_section_on_it_that_escapes_and_a_later_comparison_replaces_it():
     bad = "<script>alert(1)</script>"
     result = compared(saved(finding(bad, 3, 3)), saved(finding(bad, 0, 3)))
-    made = manifest.TargetResult(
+    target = manifest.TargetResult(
         "fig3", "Three", "Lines.", Computed(None, {}, (finding(bad, 0, 3),)), "scansnap", 1.0, (), b""
     )
-    text = page.page([made], QUICK, result)
+    text = page.page([target], QUICK, result)
     assert "<script>alert" not in text
     assert "agrees → disagrees" in text
     assert 'href="#changes"' in text
@@ -103,8 +103,8 @@ def test_the_report_has_a_section_on_it_that_escapes_and_a_later_comparison_repl
     assert "agrees → disagrees" not in later
     assert none.summary in later
     assert later.count('id="changes"') == 1
-    assert "Since an earlier" not in page.page([made], QUICK)
-    told_now = page.changed(page.page([made], QUICK), none)
+    assert "Since an earlier" not in page.page([target], QUICK)
+    told_now = page.changed(page.page([target], QUICK), none)
     assert told_now.count('id="changes"') == told_now.count('href="#changes"') == later.count('href="#changes"') == 1
 
 

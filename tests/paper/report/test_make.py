@@ -32,9 +32,9 @@ def test_fig6_has_the_columns_of_the_contract(folder):
 
 
 def test_the_manifest_says_how_each_was_made(folder):
-    found = json.loads((folder[0] / "manifest.json").read_text(encoding="utf-8"))
-    assert set(found["targets"]) == {"fig3", "fig6", "table1"}
-    entry = found["targets"]["fig6"]
+    content = json.loads((folder[0] / "manifest.json").read_text(encoding="utf-8"))
+    assert set(content["targets"]) == {"fig3", "fig6", "table1"}
+    entry = content["targets"]["fig6"]
     assert entry["command"] == "scansnap reproduce fig6 --quick --device cpu"
     assert entry["quick"]
     assert entry["seconds"] > 0
@@ -49,7 +49,7 @@ def test_the_manifest_says_how_each_was_made(folder):
     assert "points" not in entry["findings"][0]
     assert {finding["kind"] for finding in entry["findings"]} == {"measured"}
     assert all(f["agree"] + f["undecided"] <= f["of"] for f in entry["findings"])
-    assert {finding["kind"] for finding in found["targets"]["fig3"]["findings"]} == {"formula"}
+    assert {finding["kind"] for finding in content["targets"]["fig3"]["findings"]} == {"formula"}
 
 
 def test_the_command_ends_with_the_verdicts_and_the_report(folder):
@@ -142,10 +142,10 @@ def test_a_manifest_of_the_first_version_is_added_to_and_becomes_one_of_this(tmp
     (tmp_path / "manifest.json").write_text(json.dumps(old), encoding="utf-8")
     make.prepare(tmp_path, ["fig3"])
     make.make("fig3", QUICK, tmp_path)
-    found = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))
-    assert found["format"] == manifest.FORMAT == "scansnap reproduction 2"
-    assert found["targets"]["fig8"] == old["targets"]["fig8"]
-    assert set(found["targets"]) == {"fig3", "fig8"}
+    content = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))
+    assert content["format"] == manifest.FORMAT == "scansnap reproduction 2"
+    assert content["targets"]["fig8"] == old["targets"]["fig8"]
+    assert set(content["targets"]) == {"fig3", "fig8"}
 
 
 def test_what_is_told_by_a_table_has_no_drawing_on_the_page(tmp_path):

@@ -158,8 +158,8 @@ def test_the_report_shows_the_verdict_that_was_counted(tmp_path, monkeypatch):
     figure = find("fig3")
     wrong = Finding("It <falls>", "Figure 3", 0, 4, "curves", "0 ± 1.")
     monkeypatch.setattr(figure, "findings", lambda table: (wrong,))
-    made = make.make("fig3", QUICK, tmp_path)
-    text = page.page([made], QUICK)
+    target = make.make("fig3", QUICK, tmp_path)
+    text = page.page([target], QUICK)
     assert "It &lt;falls&gt;" in text
     assert '<td><span class="tag disagrees">disagrees</span></td>' in text
     assert "Figure 3 is drawn" not in text  # it was made to claim a measurement

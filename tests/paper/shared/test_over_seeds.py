@@ -35,8 +35,8 @@ def test_the_order_of_rows_does_not_matter():
 
 @pytest.mark.parametrize("rows", [[*ROWS[:3], (1, 2.0, 1, np.nan)], ROWS[:3]], ids=["not a number", "missing"])
 def test_a_run_without_a_number_makes_its_case_a_failure(rows):
-    found = compare(paired(table(rows), "entropy", **OPTIONS))
-    assert found.verdict == ["failed"]
+    comparison = compare(paired(table(rows), "entropy", **OPTIONS))
+    assert comparison.verdict == ["failed"]
     assert overall(table(rows), "entropy", along="ratio", low=1.0, high=2.0) == "no number (a run failed)"
 
 
@@ -49,8 +49,8 @@ def test_neighbours_are_taken_in_order_of_size():
 
 def test_exceptions_are_named_and_the_undecided_apart():
     cases = pd.DataFrame([[1.0, 1.1, 0.9], [-1.0, -1.1, -0.9], [1.0, -1.0, 0.5]], pd.Index([1, 3, 5], name="n_query"))
-    found = compare(cases)
-    assert exceptions(cases, found, "rises") == "Against it: queries = 3. Undecided: queries = 5."
-    assert exceptions(cases, found, "falls") == "Against it: queries = 1. Undecided: queries = 5."
+    comparison = compare(cases)
+    assert exceptions(cases, comparison, "rises") == "Against it: queries = 3. Undecided: queries = 5."
+    assert exceptions(cases, comparison, "falls") == "Against it: queries = 1. Undecided: queries = 5."
     agreed = cases.iloc[:1]
     assert exceptions(agreed, compare(agreed), "rises") == ""

@@ -53,9 +53,9 @@ def test_a_stopped_figure_goes_on_where_it_was(effort, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         report.make("fig10", effort, out)
     assert len(list((out / report.UNFINISHED / "fig10").iterdir())) == 2
-    made = report.make("fig10", effort, out)
+    target = report.make("fig10", effort, out)
     assert len(calls) == 3 + 1  # of three rates two were done
     assert not (out / report.UNFINISHED).exists()
     monkeypatch.setattr(text_runs, "trained", trained)
     fresh = report.make("fig10", effort, tmp_path / "other")
-    np.testing.assert_array_equal(made.computed.table.entropy, fresh.computed.table.entropy)
+    np.testing.assert_array_equal(target.computed.table.entropy, fresh.computed.table.entropy)
