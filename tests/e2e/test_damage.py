@@ -140,7 +140,7 @@ def read_entry(path: Path) -> Any:
 
 READ: dict[str, Callable[[Path], Any]] = {
     "a.zarr": read_trajectory, "a.nc": read_trajectory, "flow.zarr": read_trajectory, "s.zarr": read_store,
-    "b.zarr.partial": read_partial, "m.safetensors": read_model, "words.json": Vocabulary.load, "entry": read_entry,
+    "b.zarr.partial": read_partial, "m.safetensors": read_model, "entry": read_entry,
 }  # fmt: skip
 
 
@@ -159,7 +159,6 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = YZTransformer(YZSettings(vocab_size=len(WORDS), init="zero", eta_y=5.0, eta_z=1.0))
     train(model, np.tile([0, 2, 1, 3], 40), steps=3, batch=2, length=5, checkpoint=folder / "m.safetensors",
           vocabulary=WORDS, measure=lambda m, step: {"entropy": 1.0 * step})  # fmt: skip
-    WORDS.save(folder / "words.json")
     with cache.writing(folder / "entry") as entry:
         for split in SPLITS:
             np.save(entry / f"{split}.npy", np.arange(6, dtype=np.uint16))
@@ -304,7 +303,7 @@ def test_info_check(scansnap: Callable[..., tuple[int, str, str]], saved: Path, 
         victim.write_bytes(before)
 
 
-@pytest.mark.parametrize("name", ["sweep.toml", "nowhere.zarr", "words.json", "b.zarr.partial/state"])
+@pytest.mark.parametrize("name", ["sweep.toml", "nowhere.zarr", "b.zarr.partial/state"])
 def test_info_checks_only_files_of_ours(refuses: Callable[..., object], saved: Path, name: str) -> None:
     field = "the result path" if name == "nowhere.zarr" else "--check"
     refuses(field, "info", "--check", saved / name, value=str(saved / name))

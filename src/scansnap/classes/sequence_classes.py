@@ -4,8 +4,8 @@ Class n is a context distribution P(·|n), a query token m = ψ(n) and a next to
 probability p_n. Ω(l) = {n : P(l|n) > 0}. A token is *distinct* if |Ω(l)| = 1 and *common* if |Ω(l)| > 1;
 the *local* versions count only the classes that share the query (what matters with a residual connection).
 
-The support is kept sparse (one row of tokens and probabilities per class), so that vocabularies far larger
-than any class's context cost nothing; ``p_context`` is the dense (K, M) view on request.
+The support is stored sparsely, one row of tokens and probabilities per class, so large vocabularies cost nothing;
+``p_context`` computes the dense (K, M) table.
 """
 
 from __future__ import annotations

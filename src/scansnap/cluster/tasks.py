@@ -89,8 +89,8 @@ def spread(
                     yield running.pop(ref), result
                 del ready, ref, result  # lets Ray free them
         finally:
-            # What is ours ends with the connection. A task cancelled as it ends trips a check inside Ray, which then
-            # ends this process before its results are kept; so only on somebody else's connection, which stays.
+            # Tasks end with a connection of our own. On a connection that stays they are cancelled; Ray aborts the
+            # process if it cancels a task that is just ending, so this is not done where it is not needed.
             for ref in () if owns_connection() else running:
                 ray.cancel(ref, force=True)
 

@@ -21,7 +21,7 @@ except ImportError:  # Windows: no locks, so nothing is known to be left over, a
 
 PREFIX = ".scansnap-"
 OLD = "old"  # in a scratch folder: what the new thing replaces
-_cleaned_folders: set[Path] = set()  # folders this process has looked through
+_cleaned_folders: set[Path] = set()  # folders that this process has cleaned
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Adam on a table whose entries have rates of their own, by adam.c: one pass over memory instead of ten."""
+"""Adam on a table with a rate per entry, by adam.c: one pass over memory instead of ten."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scansnap.kernels.cpu import library
 
 
 def takes(table: Tensor, *others: Tensor) -> bool:
-    """Whether the kernel can update this table, with its direction, moments and rates as ``others``."""
+    """Whether the kernel supports this table; ``others`` are its direction, moments and rates."""
     return table.device.type == "cpu" and library.find("adam") is not None and all(
         t.dtype == torch.float32 and t.shape == table.shape and t.is_contiguous() for t in (table, *others)
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What is in rows of attention, by attention.c: the numbers of ``scansnap.probe.statistics.plain``, without a sort."""
+"""Statistics of rows of attention by attention.c: those of ``scansnap.probe.statistics.plain``, without sorting."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COLUMNS = 6
 
 
 def takes(p: Tensor) -> bool:
-    """Whether these rows are for it."""
+    """Whether the kernel supports these rows."""
     return p.device.type == "cpu" and p.dtype == torch.float32 and library.find("attention") is not None
 
 
@@ -22,7 +22,7 @@ def rows(p: Tensor, mass: float, patterns: Tensor | None) -> Tensor:
     """(B, H, Q, 6): entropy, largest weight, keys of the smallest set with this share, weight on three patterns.
 
     p         (B, H, Q, S) float32
-    patterns  (B, Q, S) bytes, one of whose bits 1, 2, 4 is set for each pattern that a key is in
+    patterns  (B, Q, S) bytes; bits 1, 2 and 4 are the patterns that a key belongs to
 
     Entropy is NaN where a weight is not finite; the rest is then 0.
     """

@@ -13,7 +13,7 @@ VECTOR = 16  # the most floats in a vector of fused.c; columns are padded to a m
 
 
 class IndexTables(Protocol):
-    """The index tables an update reads; ``dynamics.engines.layout`` says what they mean."""
+    """The index tables of an update; see ``dynamics.engines.layout``."""
 
     @property
     def vocab_size(self) -> int: ...
@@ -61,7 +61,7 @@ def advance(
     rate_z: np.ndarray,  # (N, R)
     momentum: np.ndarray,  # (R,)
 ) -> tuple[Arrays, np.ndarray]:
-    """N momentum-SGD updates of every run: the new tables, and which runs are finite (drop the others')."""
+    """N momentum-SGD updates of every run: the new tables, and which runs are finite (ignore the others)."""
     n_runs, _, columns = tables[0].shape
     tables = tuple(np.ascontiguousarray(table) for table in tables)  # type: ignore[assignment]
     n_steps, batch_size = cls.shape[1:]

@@ -1,4 +1,4 @@
-"""The shared libraries: which one fits this CPU, and calling it on several threads."""
+"""Find the shared library for this CPU, and call it on several threads."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import torch
 
 
 def available() -> bool:
-    """Whether both kernels were built when the package was installed."""
+    """Whether the kernels of training were built when the package was installed."""
     return find("sampling") is not None and find("fused") is not None
 
 
 @cache
 def find(name: str, variant: str | None = None) -> Path | None:
-    """The kernel's library: of one variant, or the best one for this CPU's instruction set."""
+    """The kernel's library: of a variant, or the best for this CPU's instruction set."""
     folder = Path(__file__).parent
     for build in (variant,) if variant else (torch.backends.cpu.get_cpu_capability().lower(), "default"):
         path = folder / f"_{name}_{build}{EXTENSION_SUFFIXES[-1]}"  # as setup.py calls it

@@ -1,4 +1,4 @@
-"""Classes and token counts drawn by sampling.c: the numbers of ``scansnap.sampling.counts``, faster."""
+"""Classes and token counts by sampling.c: the same draws as ``scansnap.sampling.counts``, faster."""
 
 from __future__ import annotations
 

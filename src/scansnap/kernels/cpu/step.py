@@ -15,12 +15,12 @@ from torch import Tensor
 
 from scansnap.kernels.cpu import library
 
-VECTOR, TILE = 16, 4  # floats in a vector of step.c, and rows in a tile: attention weights are kept in whole ones
+VECTOR, TILE = 16, 4  # floats in a vector of step.c, and rows in a tile; attention weights are padded to both
 NORMS, ACTS = ("none", "layernorm", "rmsnorm"), ("linear", "relu", "gelu")  # in the order of step.c
 
 
 def takes(x: Tensor) -> bool:
-    """Whether these numbers are for it."""
+    """Whether the kernel supports this tensor."""
     return x.device.type == "cpu" and x.dtype == torch.float32 and library.find("step") is not None
 
 
@@ -44,7 +44,7 @@ def cross_entropy(logits: Tensor, target: Tensor, weight: Tensor) -> Tensor:
 
 
 def gelu(x: Tensor) -> Tensor:
-    """x Φ(x); its derivative is made in the same pass and kept."""
+    """x Φ(x); the same pass computes and stores its derivative."""
     out: Tensor = _Gelu.apply(x)
     return out
 

@@ -1,7 +1,6 @@
-"""CUDA C compiled when it is first used: NVRTC as torch brings it, and the driver, both through ctypes.
+"""Compile CUDA C at first use with the NVRTC of torch and the driver, both through ctypes.
 
-The machine code is kept in the user's cache folder under a name that says what it was made of, so that a shape is
-compiled once on a machine. No compiler and no toolkit need be installed.
+Machine code is cached in the user's cache folder under a hash of its source and options. No CUDA toolkit is needed.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ _ATTRIBUTES = {"registers": 4, "local_bytes": 3, "shared_bytes": 1}
 
 
 class CudaError(RuntimeError):
-    """What the compiler or the driver said."""
+    """An error of the compiler or the driver."""
 
 
 def available() -> bool:
-    """Whether this torch runs on CUDA and brings the compiler, and the device is not older than Volta."""
+    """Whether torch has CUDA and NVRTC, and the device is Volta or newer."""
     there = torch.cuda.is_available() and torch.version.cuda is not None
     return there and torch.cuda.get_device_capability() >= (7, 0) and _nvrtc() is not None
 
 
 @cache
 def kernel(source: str, name: str, options: tuple[str, ...], shared_bytes: int, device: torch.device) -> Kernel:
-    """A compiled function, kept as long as the process lives."""
+    """A compiled function, cached for the process."""
     with torch.cuda.device(device):
         return Kernel(source, name, options, shared_bytes)
 
@@ -62,7 +61,7 @@ class Kernel:
         return attributes
 
     def blocks(self, threads: int) -> int:
-        """How many blocks a multiprocessor holds."""
+        """Number of blocks per multiprocessor."""
         value = ctypes.c_int()
         occupancy = self._driver.cuOccupancyMaxActiveBlocksPerMultiprocessor
         size = ctypes.c_size_t(self.shared_bytes)
@@ -70,7 +69,7 @@ class Kernel:
         return value.value
 
     def launch(self, blocks: int, threads: int, job: ctypes.Structure) -> None:
-        """On torch's current stream; ``job`` is the kernel's one argument."""
+        """Launch on torch's current stream; ``job`` is the kernel's argument."""
         pointers = (ctypes.c_void_p * 1)(ctypes.addressof(job))
         with torch.cuda.device(self.device):
             stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
@@ -86,16 +85,16 @@ def clock_hz() -> float:
 
 
 def text(*names: str) -> str:
-    """Source files of this folder, one after the other."""
+    """Concatenated source files of this folder."""
     return "\n".join((Path(__file__).parent / name).read_text(encoding="utf-8") for name in names)
 
 
 def _image(source: str, options: tuple[str, ...]) -> bytes:
-    """Machine code, from the cache where it is there."""
+    """Machine code, from the cache if possible."""
     major, minor = ctypes.c_int(), ctypes.c_int()
     _check(_compiler().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
-    made_of = "\n".join([f"nvrtc {major.value}.{minor.value}", *options, source])
-    name = f"{hashlib.sha256(made_of.encode()).hexdigest()[:32]}.cubin"
+    identity = "\n".join([f"nvrtc {major.value}.{minor.value}", *options, source])
+    name = f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.cubin"
     with suppress(OSError, RuntimeError):  # RuntimeError: a user without a home
         return (_cache_folder() / name).read_bytes()
     image = compile_source(_compiler(), source, options)
@@ -156,7 +155,7 @@ def _candidates() -> Iterator[str]:
 def _compiler() -> ctypes.CDLL:
     nvrtc = _nvrtc()
     if nvrtc is None:
-        raise CudaError("NVRTC was not found")
+        raise CudaError("NVRTC is not installed")
     return nvrtc
 
 
@@ -166,7 +165,7 @@ def _driver() -> ctypes.CDLL:
 
 
 def _check(code: Any) -> None:
-    """Of the driver; NVRTC's own codes are told by number."""
+    """Raise CudaError for an error code of the driver or of NVRTC."""
     if code:
         message = ctypes.c_char_p()
         with suppress(OSError):
