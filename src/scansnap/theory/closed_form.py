@@ -31,10 +31,8 @@ def u(s: ArrayLike, *, eta_y: ArrayLike, vocab_size: ArrayLike) -> Result:
 
     Parameters
     ----------
-    s
-        Visits of one class, t/K.
-    eta_y
-        Learning rate of Y, the decoder.
+    s, eta_y
+        Visits of one class, t/K; learning rate of Y, the decoder.
     vocab_size
         Number of tokens M.
 
@@ -59,10 +57,8 @@ def h(s: ArrayLike, *, eta_y: ArrayLike, vocab_size: ArrayLike) -> Result:
 
     Parameters
     ----------
-    s
-        Visits of one class, t/K.
-    eta_y
-        Learning rate of Y, the decoder.
+    s, eta_y
+        Visits of one class, t/K; learning rate of Y, the decoder.
     vocab_size
         Number of tokens M.
 
@@ -123,14 +119,10 @@ def gamma(t: ArrayLike, *, eta_y: ArrayLike, n_classes: ArrayLike, vocab_size: A
 
     Parameters
     ----------
-    t
-        Time in steps of batch size 1.
-    eta_y
-        Learning rate of Y, the decoder.
-    n_classes
-        Number of classes K.
-    vocab_size
-        Number of tokens M.
+    t, eta_y
+        Time in steps of batch size 1; learning rate of Y, the decoder.
+    n_classes, vocab_size
+        Numbers of classes K and of tokens M.
 
     Returns
     -------
@@ -156,16 +148,10 @@ def gamma_integral(
 
     Parameters
     ----------
-    t
-        Time in steps of batch size 1.
-    eta_y
-        Learning rate of Y, the decoder.
-    eta_z
-        Learning rate of Z, attention.
-    n_classes
-        Number of classes K.
-    vocab_size
-        Number of tokens M.
+    t, eta_y, eta_z
+        Time in steps of batch size 1; learning rates of Y, the decoder, and of Z, attention.
+    n_classes, vocab_size
+        Numbers of classes K and of tokens M.
 
     Returns
     -------

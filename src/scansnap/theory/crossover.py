@@ -46,24 +46,15 @@ def decoder_slope(
 
     Parameters
     ----------
-    t
-        Time in steps of batch size 1, > 0.
-    eta_y
-        Learning rate of Y, the decoder.
-    eta_z
-        Learning rate of Z, attention.
-    n_classes
-        Number of classes K, of all queries.
-    vocab_size
-        Number of tokens M.
+    t, eta_y, eta_z
+        Time in steps of batch size 1, > 0; learning rates of Y, the decoder, and of Z, attention.
+    n_classes, vocab_size
+        Number of classes K, of all queries; number of tokens M.
     overlap
         Cosine ρ between the f_n of two classes.
-    n_distinct
-        Number of distinct tokens of a class, equally frequent.
-    n_common
-        Number of common tokens, equally frequent.
-    n_queries
-        Number of queries, with equally many classes each.
+    n_distinct, n_common, n_queries
+        Number of distinct tokens of a class, equally frequent; number of common tokens, equally frequent; number of
+        queries, with equally many classes each.
 
     Returns
     -------
@@ -97,22 +88,15 @@ def crossover(
 
     Parameters
     ----------
-    t
-        Time in steps of batch size 1, > 0.
-    eta_z
-        Learning rate of Z, attention.
-    n_classes
-        Number of classes K, of all queries.
-    vocab_size
-        Number of tokens M.
+    t, eta_z
+        Time in steps of batch size 1, > 0; learning rate of Z, attention.
+    n_classes, vocab_size
+        Number of classes K, of all queries; number of tokens M.
     overlap
         Cosine ρ between the f_n of two classes.
-    n_distinct
-        Number of distinct tokens of a class, equally frequent.
-    n_common
-        Number of common tokens, equally frequent.
-    n_queries
-        Number of queries, with equally many classes each.
+    n_distinct, n_common, n_queries
+        Number of distinct tokens of a class, equally frequent; number of common tokens, equally frequent; number of
+        queries, with equally many classes each.
 
     Returns
     -------
@@ -147,14 +131,10 @@ def crossover_tokens(
 
     Parameters
     ----------
-    t
-        Time in steps of batch size 1, > 0.
-    eta_z
-        Learning rate of Z, attention.
-    n_classes
-        Number of classes K.
-    vocab_size
-        Number of tokens M.
+    t, eta_z
+        Time in steps of batch size 1, > 0; learning rate of Z, attention.
+    n_classes, vocab_size
+        Numbers of classes K and of tokens M.
     f_distinct
         f_l of the distinct tokens, the same in every class.
     f_common

@@ -229,12 +229,8 @@ def drift_tokens(
 
     Parameters
     ----------
-    u
-        Logit gap, M h.
-    eta_y
-        Learning rate of Y, the decoder.
-    eta_z
-        Learning rate of Z, attention.
+    u, eta_y, eta_z
+        Logit gap M h; learning rates of Y, the decoder, and of Z, attention.
     n_classes
         Number of classes K.
     f_distinct
@@ -281,10 +277,8 @@ def fall_below(
     ----------
     u
         Logit gap, M h.
-    n_classes
-        Number of classes K.
-    vocab_size
-        Number of tokens M.
+    n_classes, vocab_size
+        Numbers of classes K and of tokens M.
     f_distinct
         f_l of the distinct tokens.
     f_common

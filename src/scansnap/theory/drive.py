@@ -45,14 +45,10 @@ def beta(
     ----------
     u
         Logit gap, M h.
-    n_classes
-        Number of classes K.
-    vocab_size
-        Number of tokens M.
-    overlap
-        Cosine ρ between the f_n of two classes.
-    form
-        ``leading`` order in 1/M, or ``exact``.
+    n_classes, vocab_size
+        Numbers of classes K and of tokens M.
+    overlap, form
+        Cosine ρ between the f_n of two classes; ``leading`` order in 1/M, or ``exact``.
 
     Returns
     -------
@@ -79,14 +75,10 @@ def beta_rate(
     ----------
     u
         Logit gap, M h.
-    n_classes
-        Number of classes K.
-    vocab_size
-        Number of tokens M.
-    overlap
-        Cosine ρ between the f_n of two classes.
-    form
-        ``leading`` order in 1/M, or ``exact``.
+    n_classes, vocab_size
+        Numbers of classes K and of tokens M.
+    overlap, form
+        Cosine ρ between the f_n of two classes; ``leading`` order in 1/M, or ``exact``.
 
     Returns
     -------
@@ -116,14 +108,10 @@ def drive(
     ----------
     u
         Logit gap, M h.
-    n_classes
-        Number of classes K.
-    vocab_size
-        Number of tokens M.
-    overlap
-        Cosine ρ between the f_n of two classes.
-    form
-        ``leading`` order in 1/M, or ``exact``.
+    n_classes, vocab_size
+        Numbers of classes K and of tokens M.
+    overlap, form
+        Cosine ρ between the f_n of two classes; ``leading`` order in 1/M, or ``exact``.
 
     Returns
     -------
@@ -150,14 +138,10 @@ def drive_rate(
     ----------
     u
         Logit gap, M h.
-    n_classes
-        Number of classes K.
-    vocab_size
-        Number of tokens M.
-    overlap
-        Cosine ρ between the f_n of two classes.
-    form
-        ``leading`` order in 1/M, or ``exact``.
+    n_classes, vocab_size
+        Numbers of classes K and of tokens M.
+    overlap, form
+        Cosine ρ between the f_n of two classes; ``leading`` order in 1/M, or ``exact``.
 
     Returns
     -------
@@ -187,20 +171,12 @@ def growth_drive(
 
     Parameters
     ----------
-    t
-        Time in steps of batch size 1.
-    eta_y
-        Learning rate of Y, the decoder.
-    eta_z
-        Learning rate of Z, attention.
-    n_classes
-        Number of classes K.
-    vocab_size
-        Number of tokens M.
-    overlap
-        Cosine ρ between the f_n of two classes.
-    form
-        ``leading`` order in 1/M, or ``exact``.
+    t, eta_y, eta_z
+        Time in steps of batch size 1; learning rates of Y, the decoder, and of Z, attention.
+    n_classes, vocab_size
+        Numbers of classes K and of tokens M.
+    overlap, form
+        Cosine ρ between the f_n of two classes; ``leading`` order in 1/M, or ``exact``.
 
     Returns
     -------
@@ -231,16 +207,10 @@ def growth_drive_early(
 
     Parameters
     ----------
-    t
-        Time in steps of batch size 1.
-    eta_y
-        Learning rate of Y, the decoder.
-    eta_z
-        Learning rate of Z, attention.
-    n_classes
-        Number of classes K.
-    vocab_size
-        Number of tokens M.
+    t, eta_y, eta_z
+        Time in steps of batch size 1; learning rates of Y, the decoder, and of Z, attention.
+    n_classes, vocab_size
+        Numbers of classes K and of tokens M.
     overlap
         Cosine ρ between the f_n of two classes.
 
@@ -274,20 +244,12 @@ def growth_drive_late(
 
     Parameters
     ----------
-    t
-        Time in steps of batch size 1.
-    eta_y
-        Learning rate of Y, the decoder.
-    eta_z
-        Learning rate of Z, attention.
-    n_classes
-        Number of classes K.
-    vocab_size
-        Number of tokens M.
-    overlap
-        Cosine ρ between the f_n of two classes.
-    form
-        ``leading`` order in 1/M, or ``exact``.
+    t, eta_y, eta_z
+        Time in steps of batch size 1; learning rates of Y, the decoder, and of Z, attention.
+    n_classes, vocab_size
+        Numbers of classes K and of tokens M.
+    overlap, form
+        Cosine ρ between the f_n of two classes; ``leading`` order in 1/M, or ``exact``.
 
     Returns
     -------

@@ -26,10 +26,8 @@ def t_scan(*, eta_y: ArrayLike, n_classes: ArrayLike, vocab_size: ArrayLike) -> 
     ----------
     eta_y
         Learning rate of Y, the decoder.
-    n_classes
-        Number of classes K.
-    vocab_size
-        Number of tokens M.
+    n_classes, vocab_size
+        Numbers of classes K and of tokens M.
 
     Returns
     -------
@@ -56,10 +54,8 @@ def t_snap(*, eta_y: ArrayLike, n_classes: ArrayLike, vocab_size: ArrayLike, del
     ----------
     eta_y
         Learning rate of Y, the decoder.
-    n_classes
-        Number of classes K.
-    vocab_size
-        Number of tokens M.
+    n_classes, vocab_size
+        Numbers of classes K and of tokens M.
     delta
         δ, 0 to leading order.
 
@@ -109,10 +105,8 @@ def gamma_early(t: ArrayLike, *, eta_y: ArrayLike, n_classes: ArrayLike) -> Resu
 
     Parameters
     ----------
-    t
-        Time in steps of batch size 1.
-    eta_y
-        Learning rate of Y, the decoder.
+    t, eta_y
+        Time in steps of batch size 1; learning rate of Y, the decoder.
     n_classes
         Number of classes K.
 
@@ -138,14 +132,10 @@ def gamma_late(t: ArrayLike, *, eta_y: ArrayLike, n_classes: ArrayLike, vocab_si
 
     Parameters
     ----------
-    t
-        Time in steps of batch size 1.
-    eta_y
-        Learning rate of Y, the decoder.
-    n_classes
-        Number of classes K.
-    vocab_size
-        Number of tokens M.
+    t, eta_y
+        Time in steps of batch size 1; learning rate of Y, the decoder.
+    n_classes, vocab_size
+        Numbers of classes K and of tokens M.
 
     Returns
     -------
@@ -174,16 +164,10 @@ def growth_early(
 
     Parameters
     ----------
-    t
-        Time in steps of batch size 1.
-    eta_y
-        Learning rate of Y, the decoder.
-    eta_z
-        Learning rate of Z, attention.
-    n_classes
-        Number of classes K.
-    vocab_size
-        Number of tokens M.
+    t, eta_y, eta_z
+        Time in steps of batch size 1; learning rates of Y, the decoder, and of Z, attention.
+    n_classes, vocab_size
+        Numbers of classes K and of tokens M.
     **premise
         ``c0``, ``exponent``, ``form``, ``p_class`` and ``p_query``; see `growth`.
 
@@ -213,16 +197,10 @@ def growth_late(
 
     Parameters
     ----------
-    t
-        Time in steps of batch size 1.
-    eta_y
-        Learning rate of Y, the decoder.
-    eta_z
-        Learning rate of Z, attention.
-    n_classes
-        Number of classes K.
-    vocab_size
-        Number of tokens M.
+    t, eta_y, eta_z
+        Time in steps of batch size 1; learning rates of Y, the decoder, and of Z, attention.
+    n_classes, vocab_size
+        Numbers of classes K and of tokens M.
     **premise
         ``c0``, ``exponent``, ``form``, ``p_class`` and ``p_query``; see `growth`.
 

@@ -137,12 +137,8 @@ def memory_by_token(
 
     Parameters
     ----------
-    u
-        Logit gap, M h.
-    eta_y
-        Learning rate of Y, the decoder.
-    eta_z
-        Learning rate of Z, attention.
+    u, eta_y, eta_z
+        Logit gap M h; learning rates of Y, the decoder, and of Z, attention.
     f
         f_n of every class over its tokens, rows of length 1, shape (K, L).
     vocab_size

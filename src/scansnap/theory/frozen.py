@@ -214,14 +214,10 @@ def frozen_decoder(
 
     Parameters
     ----------
-    t
-        Time in steps of batch size 1.
-    eta_y
-        Learning rate of Y, the decoder.
-    n_classes
-        Number of classes K.
-    vocab_size
-        Number of tokens M.
+    t, eta_y
+        Time in steps of batch size 1; learning rate of Y, the decoder.
+    n_classes, vocab_size
+        Numbers of classes K and of tokens M.
     overlap
         Cosine ρ between the f_n of two classes.
 

@@ -45,10 +45,8 @@ def u_star(*, eta_y: ArrayLike, eta_z: ArrayLike, f: ArrayLike) -> Result:
 
     Parameters
     ----------
-    eta_y
-        Learning rate of Y, the decoder.
-    eta_z
-        Learning rate of Z, attention.
+    eta_y, eta_z
+        Learning rates of Y, the decoder, and of Z, attention.
     f
         f_l, the token's normalised attention.
 
@@ -77,16 +75,10 @@ def memory_speed(
 
     Parameters
     ----------
-    u
-        Logit gap, M h.
-    eta_y
-        Learning rate of Y, the decoder.
-    eta_z
-        Learning rate of Z, attention.
-    n_classes
-        Number of classes K.
-    vocab_size
-        Number of tokens M.
+    u, eta_y, eta_z
+        Logit gap M h; learning rates of Y, the decoder, and of Z, attention.
+    n_classes, vocab_size
+        Numbers of classes K and of tokens M.
     overlap
         Cosine ρ between the f_n of two classes.
     f
@@ -116,16 +108,10 @@ def memory_gain(
 
     Parameters
     ----------
-    u
-        Logit gap, M h.
-    eta_y
-        Learning rate of Y, the decoder.
-    eta_z
-        Learning rate of Z, attention.
-    n_classes
-        Number of classes K.
-    vocab_size
-        Number of tokens M.
+    u, eta_y, eta_z
+        Logit gap M h; learning rates of Y, the decoder, and of Z, attention.
+    n_classes, vocab_size
+        Numbers of classes K and of tokens M.
     overlap
         Cosine ρ between the f_n of two classes.
     f
@@ -155,16 +141,10 @@ def memory_early(
 
     Parameters
     ----------
-    u
-        Logit gap, M h.
-    eta_y
-        Learning rate of Y, the decoder.
-    eta_z
-        Learning rate of Z, attention.
-    n_classes
-        Number of classes K.
-    vocab_size
-        Number of tokens M.
+    u, eta_y, eta_z
+        Logit gap M h; learning rates of Y, the decoder, and of Z, attention.
+    n_classes, vocab_size
+        Numbers of classes K and of tokens M.
     overlap
         Cosine ρ between the f_n of two classes.
     f
@@ -196,16 +176,10 @@ def memory_late(
 
     Parameters
     ----------
-    u
-        Logit gap, M h.
-    eta_y
-        Learning rate of Y, the decoder.
-    eta_z
-        Learning rate of Z, attention.
-    n_classes
-        Number of classes K.
-    vocab_size
-        Number of tokens M.
+    u, eta_y, eta_z
+        Logit gap M h; learning rates of Y, the decoder, and of Z, attention.
+    n_classes, vocab_size
+        Numbers of classes K and of tokens M.
     overlap
         Cosine ρ between the f_n of two classes.
     f
@@ -264,16 +238,10 @@ def memory_tokens(
 
     Parameters
     ----------
-    u
-        Logit gap, M h.
-    eta_y
-        Learning rate of Y, the decoder.
-    eta_z
-        Learning rate of Z, attention.
-    n_classes
-        Number of classes K.
-    vocab_size
-        Number of tokens M.
+    u, eta_y, eta_z
+        Logit gap M h; learning rates of Y, the decoder, and of Z, attention.
+    n_classes, vocab_size
+        Numbers of classes K and of tokens M.
     f_distinct
         f_l of the distinct tokens.
     f_common

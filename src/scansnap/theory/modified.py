@@ -210,10 +210,8 @@ def step_lead(s: ArrayLike, *, eta_y: ArrayLike, vocab_size: ArrayLike) -> Resul
 
     Parameters
     ----------
-    s
-        Visits of one class, t/K.
-    eta_y
-        Learning rate of Y, the decoder.
+    s, eta_y
+        Visits of one class, t/K; learning rate of Y, the decoder.
     vocab_size
         Number of tokens M.
 

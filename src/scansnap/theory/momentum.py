@@ -36,10 +36,8 @@ def momentum_lag(t: ArrayLike, *, momentum: ArrayLike) -> Result:
 
     Parameters
     ----------
-    t
-        Time in steps of batch size 1.
-    momentum
-        Heavy-ball momentum μ.
+    t, momentum
+        Time in steps of batch size 1; heavy-ball momentum μ.
 
     Returns
     -------
@@ -66,14 +64,10 @@ def momentum_gap(
 
     Parameters
     ----------
-    t
-        Time in steps of batch size 1.
-    eta_y
-        Learning rate of Y, the decoder.
-    n_classes
-        Number of classes K.
-    vocab_size
-        Number of tokens M.
+    t, eta_y
+        Time in steps of batch size 1; learning rate of Y, the decoder.
+    n_classes, vocab_size
+        Numbers of classes K and of tokens M.
     momentum
         Heavy-ball momentum μ.
 
@@ -102,16 +96,10 @@ def momentum_growth(
 
     Parameters
     ----------
-    t
-        Time in steps of batch size 1.
-    eta_y
-        Learning rate of Y, the decoder.
-    eta_z
-        Learning rate of Z, attention.
-    n_classes
-        Number of classes K.
-    vocab_size
-        Number of tokens M.
+    t, eta_y, eta_z
+        Time in steps of batch size 1; learning rates of Y, the decoder, and of Z, attention.
+    n_classes, vocab_size
+        Numbers of classes K and of tokens M.
     overlap
         Cosine ρ between the f_n of two classes.
     momentum

@@ -55,16 +55,10 @@ def growth(
 
     Parameters
     ----------
-    t
-        Time in steps of batch size 1.
-    eta_y
-        Learning rate of Y, the decoder.
-    eta_z
-        Learning rate of Z, attention.
-    n_classes
-        Number of classes K.
-    vocab_size
-        Number of tokens M.
+    t, eta_y, eta_z
+        Time in steps of batch size 1; learning rates of Y, the decoder, and of Z, attention.
+    n_classes, vocab_size
+        Numbers of classes K and of tokens M.
     **premise
         ``c0``, ``exponent``, ``form``, ``p_class`` and ``p_query``; see `growth`.
 
@@ -119,16 +113,10 @@ def chi(
 
     Parameters
     ----------
-    t
-        Time in steps of batch size 1.
-    eta_y
-        Learning rate of Y, the decoder.
-    eta_z
-        Learning rate of Z, attention.
-    n_classes
-        Number of classes K.
-    vocab_size
-        Number of tokens M.
+    t, eta_y, eta_z
+        Time in steps of batch size 1; learning rates of Y, the decoder, and of Z, attention.
+    n_classes, vocab_size
+        Numbers of classes K and of tokens M.
     f_dominant
         f_nl₀(0) of the dominant distinct token.
     **premise
