@@ -1,4 +1,4 @@
-"""examples/random_settings.py, which checks the results of docs/theory.md: each part on two settings of another seed."""
+"""examples/random_settings.py, which checks the results of docs/theory.md: each part on two settings."""
 
 from __future__ import annotations
 
