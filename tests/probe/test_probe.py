@@ -20,6 +20,7 @@ from refusals import refused
 from scansnap import load
 from scansnap.probe import measurement
 from scansnap.probe.capture import watch_attention
+from scansnap.probe.capture.watcher import record
 from scansnap.probe.probe import Probe, schedule
 from scansnap.probe.schema import STATISTICS
 from scansnap.probe.statistics import StatisticsPlan, compute_sums
@@ -96,7 +97,8 @@ def test_a_batch_is_kept_as_it_was() -> None:
 
 def test_a_failing_pass_warns_and_training_goes_on() -> None:
     model = Language()
-    probe = Probe(model, torch.full((B, T), M))  # no such token
+    probe = Probe(model, torch.zeros(B, T, dtype=torch.long))
+    probe.batch.fill_(M)  # no such token
     with pytest.warns(UserWarning, match="the probe could not measure at step 5 .*IndexError"):
         probe.measure(5)
     assert model.training
@@ -250,7 +252,7 @@ def test_when_it_measures(every, due) -> None:
     assert [step for step in range(23) if asked(step)] == due
 
 
-@pytest.mark.parametrize("every", ["log", "log:0", "often", 0, -3, [1.5]])
+@pytest.mark.parametrize("every", ["log", "log:0", "often", 0, -3, 0.5, None, [1.5]])
 def test_times_that_cannot_be(every) -> None:
     with refused("every"):
         schedule(every)
@@ -317,3 +319,75 @@ def test_the_first_query_counts_where_it_has_a_choice(queries: int | None) -> No
         data = probe.dataset()
         assert data.sampled_position.values[0] == is_causal
         assert data.n_queries.values[0, 0, 0] == 2 * (queries or T - is_causal)
+
+
+@pytest.mark.parametrize(
+    ("field", "given"),
+    [
+        ("batch", {"batch": torch.full((B, T), M)}),  # no such token
+        ("batch", {"forward": lambda model, batch: model(batch, 1, 2)}),
+        ("every", {"every": 0.5}),
+        ("words", {"words": ["a"] * (M - 1)}),
+        ("words", {"words": [1] * M}),
+        ("words", {"words": "a" * M}),
+        ("words", {"words": ["a"] * M, "batch": torch.randn(B, T), "forward": lambda model, batch: None}),
+        ("sink_tokens", {"sink_tokens": [-1]}),
+        ("max_bytes", {"max_bytes": 0}),
+    ],
+)
+def test_bad_input_is_refused_before_training(field: str, given: dict[str, Any], tmp_path: Path) -> None:
+    model, out = Language(), tmp_path / "probe.zarr"
+    batch = torch.full((B, T), M - 1)
+    before = torch.get_rng_state()
+    Probe(model, batch, words=["a"] * M)  # the control
+    with refused(field):
+        Probe(**{"model": model, "batch": batch, "out": out, **given})
+    assert not out.exists()
+    assert model.training
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_report_without_measurements_says_so(tmp_path: Path) -> None:
+    for name, model, n in (("before the first step", Language(), 0), ("without attention", nn.Embedding(M, 3), 1)):
+        probe = Probe(model, torch.zeros(B, T, dtype=torch.long))
+        for step in range(n):
+            with pytest.warns(UserWarning, match="no attention"):
+                probe.measure(step)
+        probe.report(tmp_path / "page.html")
+        text = (tmp_path / "page.html").read_text()
+        assert ("Nothing has been measured" if n == 0 else "No attention was captured") in text, name
+
+
+def test_stored_samples_are_bounded() -> None:
+    ids = torch.zeros(B, T, dtype=torch.long)
+    for max_bytes in (200_000_000, 2000):
+        probe = Probe(Language(), ids, max_bytes=max_bytes)
+        probe.measure(0)
+        stored = sum(4 * sample.numel() for sample in probe.measurements.first.values())
+        n_rows = {sample.shape[2] for sample in probe.measurements.first.values()}
+        if max_bytes == 2000:
+            assert n_rows == {1}, "fewer rows"
+        else:
+            assert n_rows != {1}, "the control"
+            assert 24 * stored < max_bytes
+
+
+def test_tokens_can_be_sinks() -> None:
+    """A BOS token in the middle of packed rows; without sink_tokens it is none."""
+    ids = torch.randint(1, M, (B, T))
+    ids[:, 4] = 0
+
+    def forward(model: nn.Module, batch: Tensor) -> None:
+        logits = torch.where(batch == 0, 20.0, 0.0)[:, None, None].expand(B, 1, T, T).clone()
+        logits = logits.masked_fill(~torch.ones(T, T, dtype=torch.bool).tril(), -torch.inf)
+        record(logits.softmax(-1), "packed")
+
+    sinks = {}
+    for name, tokens in (("with", [0]), ("without", [])):
+        probe = Probe(nn.Linear(1, 1), ids, forward=forward, sink_tokens=tokens, queries=None)
+        probe.measure(0)
+        data = probe.dataset()
+        sinks[name] = bool(data.is_sink.item())
+        if tokens:
+            assert data.sink.item() > 0.6
+    assert sinks == {"with": True, "without": False}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from scansnap.probe.capture import AttentionCall, AttentionRows
-from scansnap.probe.capture.dataflow import HeadOutput
+from scansnap.probe.capture.dataflow import HeadOutput, are_parallel
 from scansnap.probe.capture.modules import Coverage
 from scansnap.probe.corpus import TokenFacts
-from scansnap.probe.schema import AGAINST, MAGNITUDES, STATISTICS
+from scansnap.probe.schema import AGAINST, MAGNITUDES, STATISTICS, VARIABLES
 from scansnap.probe.statistics import AttentionSums, StatisticsPlan, compute_sums
 from scansnap.probe.statistics.magnitudes import measure_magnitudes, measure_output
 from scansnap.probe.statistics.sampled import chance_deviation, rank_correlation, total_variation
@@ -71,6 +71,10 @@ class AttentionCollector:
     plans: dict[tuple[Any, ...], LayerPlan] = field(default_factory=dict)  # by layer and by shape, for all passes
     results: dict[LayerKey, tuple[AttentionLayer, AttentionSums, LayerPlan]] = field(default_factory=dict)
     magnitudes: dict[LayerKey, dict[str, Tensor]] = field(default_factory=dict)  # (H,) by name
+    groups: list[list[LayerKey]] = field(default_factory=list)  # of attentions that are one layer
+    sample: int = SAMPLE  # weights of one attention to store
+    sinks: Tensor | None = None  # (B, T) keys that count as sinks, beside the first
+    _last: AttentionCall | None = None
 
     @property
     def is_on_gpu(self) -> bool:
@@ -78,6 +82,12 @@ class AttentionCollector:
         return any(plan.sampled.is_cuda for *_, plan in self.results.values())
 
     def __call__(self, call: AttentionCall) -> None:
+        of_one_layer = self._last is not None and are_parallel(self._last, call)
+        self._last = call
+        if of_one_layer:
+            self.groups[-1].append((call.path, call.number))
+        else:
+            self.groups.append([(call.path, call.number)])
         if self.padding is not None and call.kind == "self" and tuple(self.padding.shape) == call.shape[::2]:
             call = call.without_padding(self.padding)
         key = (call.path, call.number, call.shape, call.kind, call.device)
@@ -100,7 +110,7 @@ class AttentionCollector:
     def _make_plan(self, call: AttentionCall, first: int, kind: str) -> LayerPlan:
         b, h, n_queries, n_keys = call.shape
         queries = query_positions(first, n_queries, self.queries)
-        n_sampled = max(1, min(len(queries), SAMPLE // (b * h * n_keys)))
+        n_sampled = max(1, min(len(queries), self.sample // (b * h * n_keys)))
         sampled = spread(len(queries), n_sampled)
         has_tokens = self.tokens is not None and call.kind == "self" and tuple(self.tokens.shape) == (b, n_keys)
         tokens = self.tokens.to(call.device) if has_tokens and self.tokens is not None else None
@@ -111,7 +121,8 @@ class AttentionCollector:
         if tokens is not None and self.facts is not None:
             distinctness, decile = self.facts.distinctness(tokens), self.facts.decile(tokens)
         start = None if call.padding is None or call.padding[:, 0].all() else (call.padding != 0).int().argmax(1)
-        plan = StatisticsPlan(queries, sampled, tokens, distinctness, decile, start, call.padding)
+        plan = StatisticsPlan(queries, sampled, tokens, distinctness, decile, start, call.padding,
+                              None if tokens is None or self.sinks is None else self.sinks.to(call.device))  # fmt: skip
         return LayerPlan(plan, queries[sampled], ranked, ranked_positions, kind)
 
     def finish(self, last: Samples, first: Samples, fold: Samples | None = None) -> Callable[[], Measurement]:
@@ -119,7 +130,8 @@ class AttentionCollector:
 
         ``fold`` are samples of an e-fold of steps ago.
         """
-        keys = list(self.results)
+        keys, self._last = list(self.results), None
+        last, first, fold = (split_heads(some, self.groups) for some in (last, first, fold or {}))
         samples = {key: sums.sample.p for key, (_, sums, _) in self.results.items()}
         by_plan: dict[int, list[LayerKey]] = {}  # layers of one plan are stacked, so that there are few launches
         for key, (*_, plan) in self.results.items():
@@ -131,7 +143,7 @@ class AttentionCollector:
                 unknown = table["sink_share"].new_full(table["sink_share"].shape[1:], torch.nan)
                 table[name] = torch.stack([self.magnitudes[key].get(name, unknown) for key in group])
             table["n_nonfinite"] = torch.stack([self.results[key][1].n_nonfinite for key in group]).sum(1)
-            tables.append(table | self._sample_variables(group, last, first, fold or {}))
+            tables.append(table | self._sample_variables(group, last, first, fold))
         wait = start_transfer([tensor for table in tables for tensor in table.values()])
         order = {key: i for i, key in enumerate(key for group in by_plan.values() for key in group)}
         variables = [variable for table in tables for variable in table]
@@ -143,7 +155,7 @@ class AttentionCollector:
             for variable, array in zip(variables, wait(), strict=True):
                 values.setdefault(variable, []).extend(array)  # by layer
             ordered = {variable: [by_layer[order[key]] for key in keys] for variable, by_layer in values.items()}
-            return Measurement(layers, ordered, samples, positions)
+            return join_heads(Measurement(layers, ordered, samples, positions), self.groups)
 
         return measurement
 
@@ -175,6 +187,40 @@ class ForwardPass:
     loss: Tensor | None  # of the model, if its batch has labels
     is_finite: Tensor | None  # whether all values of the output are
     coverage: Coverage
+
+
+def join_heads(measurement: Measurement, groups: list[list[LayerKey]]) -> Measurement:
+    """The same with attentions of one layer as its heads: ``heads.0``, ``heads.1``, … are the heads of ``heads``."""
+    if all(len(group) == 1 for group in groups):
+        return measurement
+    index = {(layer.path, layer.number): i for i, layer in enumerate(measurement.layers)}
+    members = [[index[key] for key in group] for group in groups]
+    layers = [replace(measurement.layers[some[0]], path=joined_key(group)[0],
+                      heads=sum(measurement.layers[i].heads for i in some))
+              for some, group in zip(members, groups, strict=True)]  # fmt: skip
+    values = {}
+    for name, arrays in measurement.values.items():
+        axis = [dim for dim in VARIABLES[name].dims if dim != "layer"].index("head")
+        values[name] = [np.concatenate([arrays[i] for i in some], axis) for some in members]
+    samples = {joined_key(group): torch.cat([measurement.samples[key] for key in group], 1) for group in groups}
+    positions = {joined_key(group): measurement.positions[group[0]] for group in groups}
+    return Measurement(tuple(layers), values, samples, positions)
+
+
+def split_heads(samples: Samples, groups: list[list[LayerKey]]) -> Samples:
+    """The inverse of `join_heads` for samples."""
+    apart = dict(samples)
+    for group in groups:
+        joined = samples.get(joined_key(group))
+        if len(group) > 1 and joined is not None and joined.shape[1] == len(group):
+            apart |= {key: joined[:, i : i + 1] for i, key in enumerate(group)}
+    return apart
+
+
+def joined_key(group: list[LayerKey]) -> LayerKey:
+    """The path of the module around the modules of single heads."""
+    path, number = group[0]
+    return (path.rpartition(".")[0], number) if len(group) > 1 else (path, number)
 
 
 def _stack(samples: Samples, group: list[LayerKey], like: Tensor) -> Tensor:

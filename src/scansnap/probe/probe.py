@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -9,6 +10,7 @@ from os import PathLike
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
 import xarray as xr
 from torch import Tensor, nn
 
@@ -33,6 +35,7 @@ from scansnap.probe.measurement import AttentionCollector, ForwardPass, LayerPla
 from scansnap.probe.schema import PARTS
 from scansnap.probe.state import allow_nondeterminism, pause_garbage_collection, preserve_state
 from scansnap.probe.store import Measurements, describe_run, open_measurements
+from scansnap.probe.trial import MAX_BYTES, check_words, sample_size, try_batch
 
 T = TypeVar("T")
 
@@ -71,6 +74,10 @@ class Probe:
         The text of each token id, for the sentences of the report.
     graph : bool
         Replay a CUDA graph of the pass. The pass must depend on weights, buffers and the batch alone.
+    sink_tokens : sequence of int
+        Token ids that count as sinks beside the first key, such as a BOS token anywhere in packed sequences.
+    max_bytes : int
+        Size of the file, about. A model with many attentions has fewer sampled queries stored, not fewer steps.
 
     Examples
     --------
@@ -98,13 +105,15 @@ class Probe:
         overwrite: bool = False,
         words: Sequence[str] | None = None,
         graph: bool = False,
+        sink_tokens: Sequence[int] = (),
+        max_bytes: int = MAX_BYTES,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise InputError("model", type(model).__name__, "a torch.nn.Module")
         self.model, self.batch, self.forward = unwrap_model(model), copy_batch(batch), forward or call_model
         if forward is None:
             require_single_device(self.model)
-        every = every if isinstance(every, int | str) else list(every)
+        every = list(every) if isinstance(every, Iterable) and not isinstance(every, str) else every
         self.due, self.queries = (
             schedule(every),
             None if queries is None else check_integer("queries", queries, least=1),
@@ -113,10 +122,15 @@ class Probe:
         if self.tokens is None and corpus is not None:
             raise InputError("batch", "no token ids", "token ids or input_ids", "pass tokens= with the corpus")
         self.facts = None if self.tokens is None else token_facts(corpus, self.tokens, self.padding)
+        check_words(words, self.tokens)
+        self.sinks = _token_mask(self.tokens, sink_tokens)
+        n_attentions = try_batch(self.model, self.batch, self.forward)
+        self.sample = sample_size(n_attentions, check_integer("max_bytes", max_bytes, least=1))
         self.coverage: Coverage | None = None  # of the last measurement
         self.plans: dict[Any, LayerPlan] = {}  # what to measure, by the shape of an attention
         attrs = describe_run(self.model, self.batch, every, self.queries)
         attrs |= {} if self.facts is None else self.facts.attrs
+        attrs |= {"sink_tokens": json.dumps(list(sink_tokens))} if sink_tokens else {}
         self._graph = graph  # False once recording has failed
         self._recorded: RecordedPass | None = None
         self._dependencies: tuple[Any, ...] | None = None  # of the last pass that was not a replay
@@ -202,7 +216,9 @@ class Probe:
     def _watch(self, batch: Any, execute: Callable[[Callable[[], ForwardPass]], T]) -> T:
         """Call ``execute`` with a function that runs a measured pass."""
         collector, errors = (
-            AttentionCollector(self.queries, self.tokens, self.facts, self.padding, self.plans),
+            AttentionCollector(
+                self.queries, self.tokens, self.facts, self.padding, self.plans, sample=self.sample, sinks=self.sinks
+            ),
             list[Exception](),
         )
 
@@ -279,6 +295,16 @@ class Probe:
         from scansnap.probe.tensorboard import export
 
         export(self.dataset(), folder)
+
+
+def _token_mask(tokens: Tensor | None, wanted: Sequence[int]) -> Tensor | None:
+    """Where (B, T) the tokens are among those wanted; None if none is."""
+    if not wanted:
+        return None
+    if tokens is None:
+        raise InputError("sink_tokens", "no token ids", "a batch with token ids", "pass tokens= with sink_tokens")
+    ids = [check_integer("sink_tokens", token, least=0) for token in wanted]
+    return torch.isin(tokens, torch.tensor(ids, device=tokens.device))
 
 
 def schedule(every: int | str | Iterable[int]) -> Callable[[int], bool]:

@@ -29,7 +29,7 @@ STATISTICS = {
     "support": "effective number of keys, e to the entropy",
     "top1": "the largest weight",
     "share95": "share of the visible keys that together have 95 % of the attention",
-    "sink": "attention to the first key",
+    "sink": "attention to the first key, or to it and the keys with one of sink_tokens",
     "self": "attention to the query's own position",
     "previous": "attention to the position before",
     "same_token": "attention to earlier positions with the query's token, over queries that have one",

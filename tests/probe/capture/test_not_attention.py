@@ -92,8 +92,9 @@ def test_a_stack_that_is_called_attention_may_do_other_softmaxes() -> None:
         def forward(self, x: Tensor) -> Tensor:
             for one in self:
                 x = one(x)
-            return (x @ x.mT).softmax(-1) @ x
+            return (x @ words.T).softmax(-1) @ words
 
+    words = torch.randn(T, WIDTH)
     model = nn.Sequential(AttentionStack([Attention(), Attention()]))
     assert [path for path, _ in seen_in(model, torch.randn(B, T, WIDTH))] == ["0.0", "0.1"]
 

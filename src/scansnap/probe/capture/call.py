@@ -53,6 +53,7 @@ class AttentionCall:
     _logits: Callable[[Tensor], Tensor] | None = None
     q: Tensor | None = None  # (B, H, T, d)
     k: Tensor | None = None  # (B, H′, S, d)
+    input: Tensor | None = None  # of the module, if it takes one by position
     is_cross: bool = False  # keys are of another sequence, even if there are as many as queries
     padding: Tensor | None = None  # (B, T) 0 at queries that are padding and see no key
 

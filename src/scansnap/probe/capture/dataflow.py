@@ -73,17 +73,20 @@ class Dataflow:
     def add_attention(self, call: AttentionCall, value_width: int | None) -> None:
         """An attention was captured."""
         self.finish()
-        if self._pending and not _are_parallel(self._pending[-1].call, call):
+        if self._pending and not are_parallel(self._pending[-1].call, call):
             self._pending = []
         self._pending.append(_Pending(call, value_width))
-        self._streams = list(self.recent)
+        self._streams, self._factors = list(self.recent), None
 
     def before(self, func: Any, args: Any, kwargs: Any, heads_first: bool) -> None:
         """A linear map or an addition is about to run."""
         if func in ADDITIONS:
             if self._projected and len(args) > 1 and isinstance(args[1], Tensor):
                 self._add(args[0], args[1])
-        elif self._pending:
+            return
+        if func in LINEAR:
+            self._factors = None  # what follows a linear map are not the logits of the product before it
+        if self._pending:
             self._project(func, args, kwargs, heads_first)
 
     def after(self, func: Any, args: Any, kwargs: Any, result: Tensor) -> None:
@@ -95,6 +98,7 @@ class Dataflow:
         else:
             left, right = (*args, *(kwargs[name] for name in ("other", "mat2") if name in kwargs))[:2]
         if not isinstance(left, Tensor) or not isinstance(right, Tensor) or min(left.ndim, right.ndim) < 3:
+            self._factors = None  # a product with a weight
             return
         last = self._pending[-1] if self._pending else None
         if last is not None and last.width is None and _has_shape(left, last.call):
@@ -188,8 +192,13 @@ def _as_matmul(args: Any, result: Tensor) -> tuple[Any, Any]:
     return left, right
 
 
-def _are_parallel(one: AttentionCall, other: AttentionCall) -> bool:
-    """Whether two attentions are heads of one layer, in modules of their own: ``heads.0`` and ``heads.1``."""
+def are_parallel(one: AttentionCall, other: AttentionCall) -> bool:
+    """Whether two attentions are heads of one layer, in modules of their own: ``heads.0`` and ``heads.1``.
+
+    They take the same tensor; layers with one head each take different ones.
+    """
+    if one.input is None or one.input is not other.input:
+        return False
     parts = [call.path.rpartition(".") for call in (one, other)]
     numbered = all(part[2].isdigit() for part in parts)
     return numbered and parts[0][0] == parts[1][0] and one.shape == other.shape and one.shape[1] == 1

@@ -56,6 +56,7 @@ class AttentionWatcher(TorchFunctionMode):
         self.callback, self.on_output, self.modules = callback, on_output, Modules(model)
         self.flow = Dataflow(self._emit)
         self.stack: list[nn.Module] = []  # running now, outermost first
+        self.inputs: dict[int, Tensor] = {}  # of the modules that run
         self.ran: set[str] = set()  # paths of modules that have run
         self.calls: Counter[str] = Counter()  # captures by path
         self.batch: int | None = None  # sequences, from the input of the first module
@@ -85,8 +86,8 @@ class AttentionWatcher(TorchFunctionMode):
             self.capture(from_flex(args, _sinks(self.stack[-1]) if self.stack else None))
             return flex_in_blocks(func, args, BLOCK)
         result = func(*args, **kwargs)
-        if func in _SOFTMAX and (attention := self.modules.current_attention(self.stack)) is not None:
-            captured = self._softmax_over_keys(attention, result, args, kwargs)
+        if func in _SOFTMAX:
+            captured = self._softmax_over_keys(result, args, kwargs)
             if captured is not None:
                 self.capture(captured)
         return result
@@ -107,13 +108,22 @@ class AttentionWatcher(TorchFunctionMode):
         finally:
             functional.has_torch_function, self.heads, self.is_cross = original, None, False
 
-    def _softmax_over_keys(self, attention: nn.Module, p: Any, args: Any, kwargs: Any) -> CapturedAttention | None:
-        """A softmax over the last of three or more dimensions, with more than one key.
+    def _softmax_over_keys(self, p: Any, args: Any, kwargs: Any) -> CapturedAttention | None:
+        """A softmax over the last of three or more dimensions, with more than one key, that is attention.
 
-        The first of three may be sequences × heads; if it is not, there must be as many keys as queries.
+        Its argument comes from a product of two activations (a softmax over words or experts comes from a product with
+        a weight), or it is inside a module with the name of an attention. The first of three dimensions may be
+        sequences × heads; if it is not, there must be as many keys as queries.
         """
         dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
         if not isinstance(p, Tensor) or p.ndim < 3 or dim not in (-1, p.ndim - 1):
+            return None
+        logits = args[0] if args else kwargs.get("input", kwargs.get("self"))
+        factors = None if not isinstance(logits, Tensor) else self.flow.factors(logits)
+        attention = self.modules.current_attention(self.stack)
+        if attention is None and factors is not None:
+            attention = next((m for m in reversed(self.stack) if not isinstance(m, nn.Softmax)), None)
+        if attention is None:
             return None
         n_queries, n_keys = p.shape[-2:]
         sink = _sinks(attention) is not None
@@ -121,9 +131,9 @@ class AttentionWatcher(TorchFunctionMode):
         folded = p.ndim == 3 and heads and (self.heads or p.shape[0] == heads * (self.batch or 0))
         if min(n_queries, n_keys - sink) < 2 or (p.ndim == 3 and not folded and n_queries != n_keys - sink):
             return None
-        logits = args[0] if args else kwargs.get("input", kwargs.get("self"))
+        if factors is not None and self.heads:  # torch's own attention scales the queries first
+            factors = factors[0] * factors[0].shape[-1] ** 0.5, factors[1]
         overwritten = kwargs.get("out") is not None or not isinstance(logits, Tensor)
-        factors = None if not isinstance(logits, Tensor) else self.flow.factors(logits)
         return from_softmax(p, None if overwritten else logits, heads if folded else None, sink, factors)
 
     def capture(self, attention: CapturedAttention, name: str | None = None) -> None:
@@ -141,6 +151,7 @@ class AttentionWatcher(TorchFunctionMode):
             attention.logits,
             attention.q,
             attention.k,
+            self.inputs.get(id(running[-1])) if running else None,
             is_cross,
         )
         with _plain_torch(attention.reference.device):
@@ -163,12 +174,14 @@ class AttentionWatcher(TorchFunctionMode):
             self.ran.add(self.modules.paths[id(module)])
             if args and isinstance(args[0], Tensor):
                 self.flow.enter(args[0])
+                self.inputs[id(module)] = args[0]
                 if self.batch is None and args[0].ndim > 1:
                     self.batch = len(args[0])
 
     def leave(self, module: nn.Module, args: Any, output: Any) -> None:
         if id(module) in self.modules.paths:
             self.stack.pop()
+            self.inputs.pop(id(module), None)
 
 
 @contextmanager

@@ -122,7 +122,7 @@ def compute_curves(data: xr.Dataset, axis: LogStepAxis) -> list[QuantityCurves]:
 def values_of(data: xr.Dataset, name: str) -> np.ndarray | None:
     """A quantity by step, layer and head, NaN if not finite; None if the data do not have it."""
     source = {"speed": "moved", "idf": "rank_corr"}.get(name, name)
-    if source not in data or "layer" not in data[source].dims or "step" not in data[source].dims:
+    if source not in data or not {"layer", "step"} <= set(data[source].dims) or not data[source].size:
         return None
     array = data[source]
     if name == "idf":

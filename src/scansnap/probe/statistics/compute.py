@@ -27,6 +27,7 @@ class StatisticsPlan:
     decile: Tensor | None = None  # (B, S) of the keys, −1 if unknown
     start: Tensor | None = None  # (B,) first key of each sequence; None: 0
     padding: Tensor | None = None  # (B, T) 0 at queries that do not count
+    sinks: Tensor | None = None  # (B, S) keys that count as sinks, beside the first
 
     def tables(self, queries: Tensor) -> plain.KeyTables:
         """Tables for ``plain``; those of all queries are shared by all layers."""
@@ -37,8 +38,17 @@ class StatisticsPlan:
         return plain.KeyTables(self.queries, *self._of_keys)
 
     @property
-    def _of_keys(self) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
-        return self.tokens, self.distinctness, self.decile, self.start
+    def _of_keys(self) -> tuple[Tensor | None, ...]:
+        return self.tokens, self.distinctness, self.decile, self._sink_keys, self.start
+
+    @property
+    def _sink_keys(self) -> Tensor | None:
+        """(B, S) all keys that count as sinks; None: the first one."""
+        if self.sinks is None:
+            return None
+        keys = torch.arange(self.sinks.shape[1], device=self.sinks.device)
+        start = torch.zeros(len(self.sinks), 1, device=keys.device) if self.start is None else self.start[:, None]
+        return self.sinks | (keys == start)
 
     @cached_property
     def slot(self) -> Tensor:
@@ -131,7 +141,7 @@ def _by_torch(call: AttentionCall, plan: StatisticsPlan, parts: list[Tensor]) ->
 
 def _kernel_takes(call: AttentionCall, plan: StatisticsPlan) -> bool:
     """Whether the CUDA kernel supports it: at most float32, rows that fit into registers, and 0 as the first key."""
-    if plan.start is not None or call.device.type != "cuda" or not triton_available():
+    if plan.start is not None or plan.sinks is not None or call.device.type != "cuda" or not triton_available():
         return False
     from scansnap.kernels.cuda import attention
 

@@ -33,9 +33,10 @@ class KeyTables:
         tokens: Tensor | None,
         distinctness: Tensor | None,
         decile: Tensor | None,
+        sinks: Tensor | None = None,
         start: Tensor | None = None,
     ) -> None:
-        self.queries, self.start = queries, start
+        self.queries, self.sinks, self.start = queries, sinks, start
         self.patterns = None if tokens is None else _patterns(queries, tokens)  # (B, Q, S) bytes, a bit for each
         self.by_key = _by_key(distinctness, decile)  # (B, S, DECILES + 2)
         self.has_decile = decile is not None
@@ -118,11 +119,13 @@ def _of_rows(p: Tensor, patterns: Tensor | None) -> tuple[Tensor, Tensor, Tensor
 
 
 def _at(weights: Tensor, tables: KeyTables) -> tuple[Tensor, Tensor, Tensor]:
-    """On the first key, the query's own position and the one before; 0 if there is no such key."""
+    """On the first key or the sinks, the query's own position and the one before; 0 if there is no such key."""
     queries, start = tables.queries, tables.start
     own = [torch.where((at >= 0) & (at < weights.shape[-1]),
                        weights[..., torch.arange(len(at), device=at.device), at.clamp(0, weights.shape[-1] - 1)], 0.0)
            for at in (queries, queries - 1)]  # fmt: skip
+    if tables.sinks is not None:
+        return (weights * tables.sinks[:, None, None]).sum(-1), own[0], own[1]
     if start is None:
         return weights[..., 0], own[0], own[1]
     weights = weights.expand(len(start), -1, -1, -1)

@@ -166,9 +166,10 @@ class Measurements:
         self.layout = layout
         self.rows.append(layout.row(new))
         self.steps.append(step)
-        self.first = self.first or new.samples
-        self.last = new.samples
-        known = self.anchors | {len(self.steps) - 1: new.samples}
+        samples = {key: tensor.cpu() for key, tensor in new.samples.items()}
+        self.first = self.first or samples
+        self.last = new.samples  # on the model's device, since the next measurement is compared with it
+        known = self.anchors | {len(self.steps) - 1: samples}
         self.anchors = {i: known[i] for i in needed_indices(self.steps) if i in known}
         self.attrs.pop("nonfinite_since", None)
         if since := self.nonfinite_since():
