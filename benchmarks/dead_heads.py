@@ -4,9 +4,9 @@
 
 A GPT of 3 layers with 4 heads each learns sequences whose second half repeats the first, which needs attention. A
 penalty on the size of each head's output projection lets the model give up heads that it does not need; which ones is
-its own choice. Then heads are zero-ablated: those flagged as dead, and 50 random sets of as many other heads. Controls:
-a head whose output projection is set to 0 must be flagged; a live head whose values are divided by 1,000 and whose
-projection is multiplied by 1,000 must not be, since it does the same as before.
+its own choice. Then heads are zero-ablated: those flagged as dead, and 50 random sets of as many other heads (all
+others where fewer remain). Controls: a head whose output projection is set to 0 must be flagged; a live head whose
+values are divided by 1,000 and whose projection is multiplied by 1,000 must not be, since it does the same as before.
 """
 
 from __future__ import annotations

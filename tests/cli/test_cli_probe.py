@@ -203,7 +203,7 @@ def test_other_weights_are_not_taken_for_those_measured(scansnap, refuses, here:
         ("run --batch ids.npy --length 9 --loader M:load", "--length", "--batch"),
         ("run --batch flat.npy --loader M:load", "--batch", "(4,)"),
         ("run --batch broken.pt --loader M:load", "--batch", "UnpicklingError"),
-        ("run --batch large.npy --loader M:load", "FOLDER", "IndexError"),
+        ("run --batch large.npy --loader M:load", "--batch", "IndexError"),
         ("run --batch ids.npy --loader M:load --queries 0", "--queries", "0"),
         ("run --batch ids.npy --loader M:load --corpus nope", "--corpus", "nope"),
         ("run --batch ids.npy --loader M:load --corpus text.txt", "--corpus", "--loader"),

@@ -147,8 +147,9 @@ def measure_folder(
                 probe.model = model
                 _measure(probe, checkpoint, notes)
         except InputError as error:
-            if error.field not in ("FOLDER", "--loader"):
+            if error.field not in ("FOLDER", "--loader", "batch"):  # batch: this model cannot run it
                 raise
+            error = error.with_field("--batch") if error.field == "batch" else error
             first_error = first_error or error
             skipped.append((checkpoint.name, str(error)))
             continue
