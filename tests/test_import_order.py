@@ -12,8 +12,8 @@ SOURCE = Path(scansnap.__file__).parent
 # From what everything rests on to what rests on everything. A room is a folder or a file of src/scansnap.
 ORDER = (
     "interrupt", "processes", "progress", "checks", "cluster", "settings", "storage", "html", "sampling", "corpus",
-    "classes", "runs", "results", "measure", "theory", "kernels", "dynamics", "claims", "text", "probe", "dial",
-    "sweep", "plots", "paper", "explorer", "cli",
+    "classes", "runs", "results", "measure", "theory", "kernels", "dynamics", "claims", "rates", "text", "probe",
+    "dial", "sweep", "plots", "paper", "explorer", "cli",
 )  # fmt: skip
 
 

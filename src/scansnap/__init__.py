@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from scansnap import dial as dial
     from scansnap import measure as measure
     from scansnap import probe as probe
+    from scansnap import rates as rates
     from scansnap import text as text
     from scansnap import theory as theory
     from scansnap.checks import InputError as InputError
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from scansnap.interrupt import Interrupted as Interrupted
     from scansnap.plots import plot as plot
     from scansnap.probe.probe import Probe as Probe
+    from scansnap.rates.groups import describe_groups as describe_groups
+    from scansnap.rates.groups import param_groups as param_groups
     from scansnap.results.trajectory import load as load
     from scansnap.results.trajectory import save as save
     from scansnap.runs import Runs as Runs
@@ -75,6 +78,8 @@ _HOME = {
     "ModelConfig": "scansnap.dynamics.yz",
     "plot": "scansnap.plots",
     "Probe": "scansnap.probe.probe",
+    "describe_groups": "scansnap.rates.groups",
+    "param_groups": "scansnap.rates.groups",
     "Runs": "scansnap.runs",
     "grid": "scansnap.runs",
     "ClassSampler": "scansnap.classes.sampler",
@@ -85,7 +90,7 @@ _HOME = {
     "load": "scansnap.results.trajectory",
     "save": "scansnap.results.trajectory",
 }
-_MODULES = ("dial", "measure", "probe", "text", "theory")
+_MODULES = ("dial", "measure", "probe", "rates", "text", "theory")
 
 __all__ = ["__version__", *_HOME, *_MODULES]
 

@@ -1,14 +1,7 @@
-"""All trainings of the study: rates chosen by the loss alone, then every model with every optimiser and seed.
-
-Models this small leave most of a GPU, and of a machine's cores, idle: several are trained at once, each in a process.
-"""
+"""All trainings of the study: rates chosen by the loss alone, then every model with every optimiser and seed."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import as_completed
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from itertools import product
@@ -16,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from scansnap.dynamics.device import pick_device
-from scansnap.interrupt import block_signals_in_children
 from scansnap.paper.figure import Effort
 from scansnap.paper.report.targets import require
+from scansnap.paper.shared.job_pool import count_processes, job_pool
 from scansnap.paper.shared.run_cache import Record, cached_run
 from scansnap.paper.shared.text_runs import TextSetting, text_setting
 from scansnap.paper.studies.chosen_rates import ADAM_TRANSFORMER, SEEDS, SHARE, ChosenRates, RateChoice, choose
 from scansnap.paper.studies.probe.training import MODELS, Scale, TextSplits, TrainingRun, run
-from scansnap.processes import killable_pool, single_threaded_children
 from scansnap.progress import Progress
 
 SIZES: dict[tuple[bool, bool], dict[str, Any]] = {  # by (CUDA, quick)
@@ -34,7 +26,6 @@ SIZES: dict[tuple[bool, bool], dict[str, Any]] = {  # by (CUDA, quick)
 }
 SCALE = {"cuda": Scale(width=256, heads=8, length=129, batch=32, watched=32),
          "cpu": Scale(width=64, heads=4, length=33, batch=16, watched=32)}  # fmt: skip
-AT_ONCE = {"cuda": 6, "cpu": 8}  # trainings, but no more than there are cores
 SGD_MOMENTUM: tuple[RateChoice, ...] = tuple({"eta": eta} for eta in (0.01, 0.03, 0.1, 0.3, 1.0))
 GRID = {"AdamW": ADAM_TRANSFORMER, "SGD": SGD_MOMENTUM}
 
@@ -73,8 +64,9 @@ def probe_runs(effort: Effort, progress: Progress | None = None) -> ProbeRuns:
         if progress is not None:
             progress(done, total)
 
-    with worker_pool(count_processes(setting.device), report, text, effort.cache_folder, setting.key()) as run_jobs:
-        tried = run_jobs(short)
+    context = (text, effort.cache_folder, setting.key())
+    with job_pool(count_processes(setting.device), _cached_record, context, report) as run_jobs:
+        tried = run_jobs(_longest_first(short))
 
         def chosen_for(case: Case) -> ChosenRates:
             def loss(rates: RateChoice, seed: int) -> float:
@@ -84,59 +76,14 @@ def probe_runs(effort: Effort, progress: Progress | None = None) -> ProbeRuns:
 
         chosen = {case: chosen_for(case) for case in CASES}
         watched = {(*case, seed): job(case, chosen[case].rates, seed) for case in CASES for seed in setting.seeds}
-        return ProbeRuns(setting, scale, chosen, run_jobs(watched))
+        return ProbeRuns(setting, scale, chosen, run_jobs(_longest_first(watched)))
 
 
-def count_processes(device: str) -> int:
-    """The number of trainings that run at the same time."""
-    return max(1, min(AT_ONCE[device], os.cpu_count() or 1))
-
-
-@contextmanager
-def worker_pool(
-    n: int, on_done: Callable[[TrainingRun], None], text: TextSplits, folder: Path | None, key: dict[str, Any]
-) -> Iterator[Callable[[dict[Any, TrainingRun]], dict[Any, Record]]]:
-    """A function that does jobs, n at a time, the longest first; cached records of a stopped command are reused.
-
-    on_done  is called with each finished job
-    """
-    if n == 1:
-
-        def one_by_one(jobs: dict[Any, TrainingRun]) -> dict[Any, Record]:
-            records = {}
-            for name, job in jobs.items():
-                records[name] = _cached_record(job, text, folder, key)
-                on_done(job)
-            return records
-
-        yield one_by_one
-        return
-    with single_threaded_children(), killable_pool(n, _initialize, (text, folder, key)) as pool:
-
-        def together(jobs: dict[Any, TrainingRun]) -> dict[Any, Record]:
-            longest = sorted(jobs, key=lambda name: -MODELS[jobs[name].model].layers)
-            with block_signals_in_children():
-                pending = {pool.submit(_run_job, jobs[name]): name for name in longest}
-            records = {}
-            for finished in as_completed(pending):
-                records[pending[finished]] = finished.result()
-                on_done(jobs[pending[finished]])
-            return {name: records[name] for name in jobs}
-
-        yield together
+def _longest_first(jobs: dict[Any, TrainingRun]) -> dict[Any, TrainingRun]:
+    """So that processes end together."""
+    return dict(sorted(jobs.items(), key=lambda item: -MODELS[item[1].model].layers))
 
 
 def _cached_record(job: TrainingRun, text: TextSplits, folder: Path | None, key: dict[str, Any]) -> Record:
     key_of_run = {"figure": "probe", **job.key(), "text": key, "transformers": version("transformers")}
     return cached_run(folder, key_of_run, lambda: run(job, text))
-
-
-_shared: dict[str, Any] = {}  # arguments of all jobs of a worker process
-
-
-def _initialize(text: TextSplits, folder: Path | None, key: dict[str, Any]) -> None:
-    _shared.update(text=text, folder=folder, key=key)
-
-
-def _run_job(job: TrainingRun) -> Record:
-    return _cached_record(job, **_shared)

@@ -1,0 +1,116 @@
+"""All trainings of the study: base rates chosen by the loss alone, then every arm with every ratio and seed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from scansnap.corpus.corpus import load_corpus
+from scansnap.corpus.sources import find_corpus
+from scansnap.paper.figure import Effort
+from scansnap.paper.report.targets import require
+from scansnap.paper.shared.job_pool import count_processes, job_pool
+from scansnap.paper.shared.run_cache import Record, cached_run
+from scansnap.paper.shared.text_runs import TextSetting, text_setting
+from scansnap.paper.studies.chosen_rates import SEEDS, SHARE, ChosenRates, choose
+from scansnap.paper.studies.lever.arms import GRID, ONE, RATIOS, Arm, arms, ratios_of
+from scansnap.paper.studies.lever.training import LeverRun, LeverScale, run
+from scansnap.paper.studies.probe.training import TextSplits
+from scansnap.progress import Progress
+
+SIZES: dict[bool, dict[str, Any]] = {  # by quick
+    True: {"max_words": 500, "steps": 240, "seeds": 5, "valid_tokens": 2_000},
+    False: {"max_words": 2_000, "steps": 2_000, "seeds": 8, "valid_tokens": 6_000},
+}
+SCALE = {True: LeverScale(width=64, heads=4, length=65, batch=8, watched=12, measurements=9),
+         False: LeverScale(width=64, heads=4, length=65, batch=16, watched=32, measurements=16)}  # fmt: skip
+
+RunName = tuple[Arm, float, int]  # arm, ratio, seed
+
+
+@dataclass(frozen=True)
+class LeverRuns:
+    """The records of the trainings. ``chosen`` has the base rate of each arm; with ``own`` that of each ratio, too."""
+
+    setting: TextSetting
+    scale: LeverScale
+    chosen: dict[tuple[Arm, float], ChosenRates]
+    records: dict[RunName, Record]
+    own: dict[RunName, Record]  # at the base rate of each ratio itself; empty if quick
+
+
+def lever_runs(effort: Effort, progress: Progress | None = None) -> LeverRuns:
+    """Short runs choose the rates; then the measured runs follow, seed by seed."""
+    require("lever")
+    quick = effort.quick
+    setting = text_setting(replace(effort, device="cpu"), **SIZES[quick])
+    scale, steps, seeds = SCALE[quick], setting.size.steps, setting.seeds
+    texts = {"text": splits_of(setting)}
+    every = arms(quick)
+    if any(arm.data != "text" for arm in every):
+        other = load_corpus(find_corpus("stdlib"), max_words=setting.size.max_words)
+        texts["docstrings"] = splits_of(replace(setting, corpus=other))
+    sizes = {name: int(text.train.max()) + 1 for name, text in texts.items()} | {"text": setting.corpus.vocab_size}
+
+    def job(arm: Arm, ratio: float, eta: float, seed: int) -> LeverRun:
+        return LeverRun(arm, ratio, eta, seed, steps, scale, sizes[arm.data], watch=True)
+
+    own_ratios = () if quick else tuple(ratio for ratio in RATIOS[quick] if ratio != ONE)
+    rated = {(arm.rated_as, ONE) for arm in every} | {(arm, r) for arm in every if is_plain(arm) for r in own_ratios}
+    ordered = sorted(rated, key=lambda case: (every.index(case[0]), case[1]))
+    rate_steps = steps if quick else max(1, steps // SHARE)
+    short = {(arm, ratio, eta, seed): replace(job(arm, ratio, eta, seed), steps=rate_steps, watch=False)
+             for arm, ratio in ordered for eta in GRID[arm.optimizer] for seed in SEEDS}  # fmt: skip
+    n_watched = len(seeds) * sum(len(ratios_of(arm, quick)) for arm in every)
+    n_own = len(seeds) * len(own_ratios) * sum(map(is_plain, every))
+    total = sum(each.steps for each in short.values()) + (n_watched + n_own) * steps
+    done = 0
+
+    def report(finished: LeverRun) -> None:
+        nonlocal done
+        done += finished.steps
+        if progress is not None:
+            progress(done, total)
+
+    context = (texts, effort.cache_folder, setting.key())
+    with job_pool(count_processes("cpu"), cached_record, context, report) as run_jobs:
+        tried = run_jobs(short)
+
+        def chosen_for(arm: Arm, ratio: float) -> ChosenRates:
+            def loss(rates: dict[str, float], seed: int) -> float:
+                return float(tried[arm, ratio, rates["eta"], seed]["loss"])
+
+            return choose([{"eta": eta} for eta in GRID[arm.optimizer]], loss, seeds=SEEDS, figure=seeds)
+
+        chosen = {case: chosen_for(*case) for case in ordered}
+        base = {arm: chosen[arm.rated_as, ONE].rates["eta"] for arm in every}
+        watched = {(arm, ratio, seed): job(arm, ratio, base[arm], seed)
+                   for seed in seeds for arm in every for ratio in ratios_of(arm, quick)}  # fmt: skip
+        records = run_jobs(watched)
+        at_own = {(arm, ratio, seed): job(arm, ratio, chosen[arm, ratio].rates["eta"], seed)
+                  for seed in seeds for arm in every if is_plain(arm) for ratio in own_ratios}  # fmt: skip
+        return LeverRuns(setting, scale, chosen, records, run_jobs(at_own) if at_own else {})
+
+
+def is_plain(arm: Arm) -> bool:
+    """Whether its query/key rate is multiplied, without a control or a recipe."""
+    return arm.role == "qk" and not arm.control and not arm.recipe
+
+
+def splits_of(setting: TextSetting) -> TextSplits:
+    corpus = setting.corpus
+    return TextSplits(corpus.train, setting.valid, corpus.test[: setting.size.valid_tokens])
+
+
+def cached_record(job: LeverRun, texts: dict[str, TextSplits], folder: Path | None, key: dict[str, Any]) -> Record:
+    """The record of a run; a run that diverges has infinite losses and no attention."""
+    key_of_run = {"figure": "lever", **job.key(), "text": key, "transformers": version("transformers")}
+    return cached_run(folder, key_of_run, lambda: run(job, texts[job.arm.data]))
+
+
+def is_finite(record: Record) -> bool:
+    """Whether the training stayed finite."""
+    return bool(all(math.isfinite(x) for x in record["loss"]))
