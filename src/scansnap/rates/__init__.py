@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scansnap.rates.groups import describe_groups as describe_groups
-    from scansnap.rates.groups import param_groups as param_groups
     from scansnap.rates.optimizer import RuleOptimizer as RuleOptimizer
     from scansnap.rates.ratio import Ratio as Ratio
     from scansnap.rates.ratio import rates_by_role as rates_by_role
     from scansnap.rates.ratio import ratio_schedule as ratio_schedule
 
-_HOME = {"param_groups": "groups", "describe_groups": "groups", "Ratio": "ratio", "ratio_schedule": "ratio",
+_HOME = {"Ratio": "ratio", "ratio_schedule": "ratio",
          "rates_by_role": "ratio", "RuleOptimizer": "optimizer"}  # fmt: skip
-__all__ = ["Ratio", "RuleOptimizer", "describe_groups", "param_groups", "rates_by_role", "ratio_schedule"]
+__all__ = ["Ratio", "RuleOptimizer", "rates_by_role", "ratio_schedule"]
 
 
 def __getattr__(name: str) -> Any:

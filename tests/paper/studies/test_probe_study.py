@@ -38,7 +38,7 @@ def small(effort, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(runs.SIZES, (False, True), TINY)
         patch.setitem(runs.SCALE, "cpu", SCALE)
-        patch.setitem(runs.AT_ONCE, "cpu", 1)
+        patch.setattr(runs, "count_processes", lambda device: 1)
         patch.setitem(MODELS, DEEP, Architecture("gpt2", 3))
         patch.setitem(MODELS, "Llama, 4 layers", Architecture("llama", 2))
         for name, grid in runs.GRID.items():
@@ -175,7 +175,7 @@ def test_another_process_gives_the_same():
     text, jobs = streams(), {"one": job()}
     done, records = [], []
     for n in (1, 2):
-        with runs.worker_pool(n, done.append, text, None, {}) as work:
+        with runs.job_pool(n, runs._cached_record, (text, None, {}), done.append) as work:
             records.append(work(jobs))
     assert done == [job()] * 2
     for name in jobs:

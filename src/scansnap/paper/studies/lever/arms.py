@@ -80,10 +80,12 @@ MUON_NOT_QK = "query/key by AdamW"  # arXiv 2509.26030: Muon's gain is from valu
 RECIPES = (replace(BASE, recipe=BLOCKWISE), replace(BASE, recipe=SLOW_UPPER), replace(BASE, recipe=LOGIT_CONTROL),
            Arm(GPT2, MUON, recipe=MUON_NOT_QK))  # fmt: skip
 
+ARMS_OF = {arm.name: arm for arm in (*CORE, *CONTROLS, *MORE, *RECIPES)}
+
 
 def arms(quick: bool) -> tuple[Arm, ...]:
     """Of the quick study: the core and its controls."""
-    return (*CORE, *CONTROLS) if quick else (*CORE, *CONTROLS, *MORE, *RECIPES)
+    return (*CORE, *CONTROLS) if quick else tuple(ARMS_OF.values())
 
 
 def ratios_of(arm: Arm, quick: bool) -> tuple[float, ...]:

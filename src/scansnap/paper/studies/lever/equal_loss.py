@@ -27,13 +27,14 @@ def common_loss(losses: Sequence[np.ndarray]) -> float:
 
 def read_at(loss: np.ndarray, target: float, curves: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Curves (S, …) where the loss first is at most ``target``; NaN where it never is."""
+    curves = {name: np.asarray(values, dtype=np.float64) for name, values in curves.items()}
     nothing = {name: np.full(values.shape[1:], np.nan) for name, values in curves.items()}
     below = np.flatnonzero(loss <= target) if np.isfinite(target) else np.array([], dtype=int)
     if not len(below):
         return nothing
     i = int(below[0])
     if i == 0:
-        return {name: np.asarray(values[0], dtype=float) for name, values in curves.items()}
+        return {name: values[0] for name, values in curves.items()}
     share = (loss[i - 1] - target) / (loss[i - 1] - loss[i]) if np.isfinite(loss[i - 1]) else 1.0
     return {name: values[i - 1] + share * (values[i] - values[i - 1]) for name, values in curves.items()}
 

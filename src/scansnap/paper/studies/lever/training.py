@@ -159,7 +159,7 @@ def prepare_recipe(job: LeverRun, groups: list[dict[str, Any]]) -> Callable[[Rul
     (of_qk,) = [group for group in groups if group["role"] == "qk"]
     parameters = dict(zip(of_qk["names"], of_qk["params"], strict=True))
     partner = {name: parameters[name[:-3] + {"[q]": "[k]", "[k]": "[q]"}[name[-3:]]] for name in parameters}
-    start = {name: float(p.norm()) for name, p in partner.items()}
+    start = {name: float(p.detach().norm()) for name, p in partner.items()}
     groups.remove(of_qk)
     groups += [{**of_qk, "params": [p], "names": [name]} for name, p in parameters.items()]
 
