@@ -101,7 +101,8 @@ def test_the_update_norm_of_the_control_is_that_of_ratio_one():
         before = [p.detach().clone() for p in model.parameters()]
         for _ in training.updates(run, model, training.Windows(TEXT.train, SCALE.batch, SCALE.length)):
             pass
-        lengths[name] = sum(float((p.detach() - b).square().sum()) for p, b in zip(model.parameters(), before, strict=True))
+        moved = [p.detach() - b for p, b in zip(model.parameters(), before, strict=True)]
+        lengths[name] = sum(float(change.square().sum()) for change in moved)
     assert lengths["held"] == pytest.approx(lengths["one"], rel=1e-4)
     assert lengths["free"] > 1.5 * lengths["one"]
 
