@@ -103,11 +103,11 @@ def describe_groups(
     >>> import torch, scansnap as ss
     >>> model = torch.nn.TransformerEncoderLayer(8, 2, 8)
     >>> print(ss.describe_groups(model, lr=1e-3, qk=2))
-    role    lr      ratio  tensors  parameters  example
-    qk      0.002       2        4         144  self_attn.in_proj_weight[q]
-    vo      0.001       1        4         144  self_attn.in_proj_weight[v]
-    mlp     0.001       1        4         144  linear1.weight
-    norm    0.001       1        4          32  norm1.weight
+    role  lr     ratio  tensors  parameters  example
+    qk    0.002      2        4         144  self_attn.in_proj_weight[q]
+    vo    0.001      1        4         144  self_attn.in_proj_weight[v]
+    mlp   0.001      1        4         144  linear1.weight
+    norm  0.001      1        4          32  norm1.weight
     """
     upper = ratios.pop("upper", 1.0)
     wrong = sorted(set(ratios) - set(ROLES))
