@@ -4,9 +4,9 @@ The theorems are about training up to and past the transition at t₀, so all wi
 10 throughout), however long the record is.
 
 "t ≫ K²" (Theorem 1) concerns sampled classes, each of which must have been drawn about t/K times, for which t ≫ K ln K
-is enough; expected gradients and the flow do not need it. For sampled classes a window begins at 10 K ln K, and the
-assumption "many steps" is about its end (`Evidence.assumptions`). A shorter run is judged at its last time; the
-assumption is then not met, and the claim not applicable.
+is enough; expected gradients and the flow do not need it. For sampled classes a window begins at 10 K², where the paper
+speaks, or at 10 K ln K if the run ends before that. The assumption "many steps" is about its end
+(`Evidence.assumptions`). A run shorter than that is judged at its last time; the claim is then not applicable.
 """
 
 from __future__ import annotations
@@ -37,17 +37,27 @@ class TimeWindow:
         inside = inside[evidence.t[inside] >= self._start(evidence)]
         if not evidence.sampled:
             return inside
-        late = inside[evidence.t[inside] >= MUCH * steps_needed(evidence.classes.n_classes)]
-        return late if len(late) else inside[-1:]
+        for _, least in self._draws(evidence):
+            if len(late := inside[evidence.t[inside] >= least]):
+                return late
+        return inside[-1:]
 
     def describe(self, evidence: Evidence) -> str:
         """The window of this run as text."""
         low = f"{self.first:g} t₀′ ≤ t" if self.first else "0 < t"
         if self.first and evidence.source == "sgd" and self.first * evidence.t_scan < _FIRST_STEP:
             low = f"{_FIRST_STEP:g} ≤ t"
-        if evidence.sampled and MUCH * steps_needed(evidence.classes.n_classes) > self._start(evidence):
-            low = f"{MUCH:g} K ln K ≤ t"
+        if evidence.sampled:
+            end = min(float(evidence.t[-1]), WINDOW_END * evidence.t_snap)
+            name, least = next((draws for draws in self._draws(evidence) if draws[1] <= end), self._draws(evidence)[-1])
+            low = f"{name} ≤ t" if least > self._start(evidence) else low
         return f"{low} ≤ {WINDOW_END:g} t₀"
+
+    @staticmethod
+    def _draws(evidence: Evidence) -> tuple[tuple[str, float], ...]:
+        """Numbers of steps after which each class has been drawn often, the preferred one first."""
+        k = evidence.classes.n_classes
+        return (f"{MUCH:g} K²", MUCH * k**2), (f"{MUCH:g} K ln K", MUCH * steps_needed(k))
 
     def _start(self, evidence: Evidence) -> float:
         if not self.first:

@@ -108,7 +108,7 @@ def test_sgd_with_long_sequences() -> None:
         for name in ("theorem-1-span", "theorem-1-beta", "theorem-1-xi", "theorem-1-gamma"):
             assert claims[name].status == "holds", claims[name]
             assert {a.name: a.met for a in claims[name].assumptions}.get("many steps") == (None if quiet else True)
-            assert ("10 K ln K ≤ t" in claims[name].quantity) == (not quiet)
+            assert ("10 K² ≤ t" in claims[name].quantity) == (not quiet)
 
 
 def test_sgd_is_judged_after_many_steps() -> None:
@@ -119,7 +119,9 @@ def test_sgd_is_judged_after_many_steps() -> None:
         dtype="float64", record=[0, 1, 13, 20, 39, 40, 60, 100],
     )  # fmt: skip
     evidence = from_trajectory(data, classes)
-    assert evidence.t[thinned_window(evidence)].tolist() == [20, 39, 40, 60, 100]
+    assert evidence.t[thinned_window(evidence)].tolist() == [40, 60, 100]
+    early = replace(evidence, t=evidence.t[:5], z=evidence.z[:5], attention=evidence.attention[:5], g=evidence.g[:5])
+    assert early.t[thinned_window(early)].tolist() == [20, 39]  # 10 K ln K = 13.9
     short = replace(evidence, t=evidence.t[:3], z=evidence.z[:3], attention=evidence.attention[:3], g=evidence.g[:3])
     assert short.t[thinned_window(short)].tolist() == [13]
     assert "many steps: 9.38 against 10" in check(short)["theorem-1-span"].reason
