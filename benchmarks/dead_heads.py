@@ -28,6 +28,8 @@ PENALTY = 0.003  # times the sum over heads of the norm of their projection
 
 
 class Attention(nn.Module):
+    scale: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.qkv, self.proj = nn.Linear(WIDTH, 3 * WIDTH, bias=False), nn.Linear(WIDTH, WIDTH, bias=False)
@@ -78,9 +80,8 @@ def loss(model: GPT, ids: Tensor) -> Tensor:
 
 def projections(model: GPT) -> Tensor:
     """The norm of each head's output projection, (layer, head)."""
-    return torch.stack(
-        [block.attention.proj.weight.unflatten(1, (HEADS, -1)).norm(dim=(0, 2)) for block in model.blocks]
-    )
+    weights = [part.proj.weight for part in model.modules() if isinstance(part, Attention)]
+    return torch.stack([torch.linalg.vector_norm(w.unflatten(1, (HEADS, -1)), dim=(0, 2)) for w in weights])
 
 
 def train(seed: int, steps: int) -> GPT:
