@@ -13,6 +13,7 @@ import numpy as np
 import torch
 import xarray as xr
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from scansnap.checks import InputError, check_integer, digits
 from scansnap.probe.batch import (
@@ -36,6 +37,7 @@ from scansnap.probe.schema import PARTS
 from scansnap.probe.state import allow_nondeterminism, pause_garbage_collection, preserve_state
 from scansnap.probe.store import Measurements, describe_run, open_measurements
 from scansnap.probe.trial import MAX_BYTES, check_words, sample_size, try_batch
+from scansnap.rates.ratio import ratios_by_role
 
 T = TypeVar("T")
 
@@ -78,6 +80,9 @@ class Probe:
         Token ids that count as sinks beside the first key, such as a BOS token anywhere in packed sequences.
     max_bytes : int
         Size of the file, about. A model with many attentions has fewer sampled queries stored, not fewer steps.
+    optimizer : torch.optim.Optimizer, optional
+        With the groups of `scansnap.param_groups`: the attribute ``rates`` of the measurements has the ratio of each
+        role, and `scansnap.probe.diff` returns those of both runs.
 
     Examples
     --------
@@ -107,6 +112,7 @@ class Probe:
         graph: bool = False,
         sink_tokens: Sequence[int] = (),
         max_bytes: int = MAX_BYTES,
+        optimizer: Optimizer | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise InputError("model", type(model).__name__, "a torch.nn.Module")
@@ -131,6 +137,7 @@ class Probe:
         attrs = describe_run(self.model, self.batch, every, self.queries)
         attrs |= {} if self.facts is None else self.facts.attrs
         attrs |= {"sink_tokens": json.dumps(list(sink_tokens))} if sink_tokens else {}
+        attrs |= {} if optimizer is None else {"rates": json.dumps(ratios_by_role(optimizer))}
         self._graph = graph  # False once recording has failed
         self._recorded: RecordedPass | None = None
         self._dependencies: tuple[Any, ...] | None = None  # of the last pass that was not a replay

@@ -155,6 +155,15 @@ def rates_by_role(optimizer: Optimizer) -> dict[str, float]:
     return {role: _mean(rates) for role, rates in logs.items()}
 
 
+def ratios_by_role(optimizer: Optimizer) -> dict[str, list[float]]:
+    """The ratios of each role at the start, without repetition: more than one if they differ between layers."""
+    ratios: dict[str, set[float]] = {}
+    for group in optimizer.param_groups:
+        if "role" in group:
+            ratios.setdefault(group["role"], set()).add(factor_at(group["ratios"], 0.0))
+    return {role: sorted(values) for role, values in ratios.items()}
+
+
 def _mean(rates: list[tuple[float, int]]) -> float:
     if len({rate for rate, _ in rates}) == 1 or min(rate for rate, _ in rates) <= 0:
         return min(rate for rate, _ in rates)

@@ -102,6 +102,9 @@ def diff(a: xr.Dataset, b: xr.Dataset, *, match: str = "index", seed_of_a: xr.Da
         {"quantity": list(QUANTITIES), "event": list(EVENTS), "path": a["path"]},
         {"match": match, "margin": MARGIN, "steps": [int(a.step[-1]), int(b.step[-1])]},
     )
+    for name, data in (("rates_a", a), ("rates_b", b)):
+        if "rates" in data.attrs:
+            result.attrs[name] = data.attrs["rates"]
     if seed_of_a is not None:
         check_comparable(a, seed_of_a, "seed_of_a", match)
         result.attrs["between_seeds"] = share_that_differs(diff(a, seed_of_a, match=match))
