@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import scansnap as package
+from local_pool import local_pool
 from scansnap.checks import InputError
-from scansnap.claims import regime_map_sgd
+from scansnap.claims import regime_map, regime_map_sgd
 from scansnap.cli import run as run_command
 from scansnap.cli.text import train as text_command
 from scansnap.storage import versions
@@ -73,7 +74,7 @@ COMMANDS = pytest.mark.parametrize(
     ("words", "stop", "go_on", "field"),
     [
         pytest.param(RUN, stop_run, ("--resume",), "the unfinished run", id="run"),
-        pytest.param(TEXT, stop_text, ("--resume",), "checkpoint", id="text-train"),
+        pytest.param(TEXT, stop_text, ("--resume",), "--out", id="text-train"),
         pytest.param(SWEEP, stop_sweep, ("--resume",), "--out", id="sweep"),
         pytest.param(MAP, stop_map, (), "the folder with unfinished work", id="map"),
     ],
@@ -83,6 +84,10 @@ COMMANDS = pytest.mark.parametrize(
 @pytest.fixture
 def work(scansnap, tmp_path, monkeypatch):
     monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
+    for module in (regime_map, regime_map_sgd):
+        monkeypatch.setattr(module, "killable_pool", local_pool)
+    monkeypatch.setattr(regime_map, "_point", lambda *_: ({"theorem-3-upper": 0.5}, True))  # flows take seconds
+    monkeypatch.setattr(regime_map, "as_completed", list)
     (tmp_path / "t.txt").write_text("the cat sat on the mat\nthe dog ran in the park\n" * 30)
     (tmp_path / "s.toml").write_text(TOML)
     return scansnap
