@@ -12,12 +12,15 @@ Trainer's checkpoints. A resumed Trainer continues the file with the same ``out`
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
 
 from scansnap.checks import InputError
 from scansnap.checks.extras import how
+from scansnap.probe.listeners import check_stop_training, has_fired
+from scansnap.probe.loggers.targets import LOGGERS
 from scansnap.probe.probe import Probe
 
 try:
@@ -30,12 +33,15 @@ class ProbeCallback(TrainerCallback):
     """Call a probe from a Hugging Face ``Trainer``, in the Trainer's precision, and at the last step in any case.
 
     ``train_loss`` is the loss that the Trainer logged last before a step, its mean since the log before. After a resume
-    the Trainer begins a new mean, so that the curve is the same only if it also logs where it saves.
+    the Trainer begins a new mean, so that the curve is the same only if it also logs where it saves. Measurements are
+    logged where ``report_to`` sends the Trainer's own logs: Weights & Biases, Trackio and TensorBoard.
 
     Parameters
     ----------
     probe : scansnap.Probe
         Its ``every`` decides which steps are measured.
+    stop_training : bool
+        Whether the first warning of an alert ends the training, as the Trainer's own callbacks do.
 
     Examples
     --------
@@ -43,16 +49,23 @@ class ProbeCallback(TrainerCallback):
     >>> trainer = Trainer(model, args, train_dataset=data, callbacks=[ProbeCallback(probe)])  # doctest: +SKIP
     """
 
-    def __init__(self, probe: Probe) -> None:
-        self.probe = probe
+    def __init__(self, probe: Probe, stop_training: bool = False) -> None:
+        self.probe, self.stop_training = probe, check_stop_training(stop_training, probe)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
         """Before the first update, or after resuming a checkpoint."""
+        for name in args.report_to:
+            if name in LOGGERS:
+                runs = os.getenv("TENSORBOARD_LOGGING_DIR") or os.path.join(args.output_dir, "runs")
+                self.probe.listeners.add_logger(name, os.path.join(runs, "probe"))
         self._step(args, state)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
         """After an update; batches that only accumulate gradients do not count."""
-        self._step(args, state, last=control.should_training_stop)
+        last = control.should_training_stop
+        self._step(args, state, last)
+        if self.stop_training and has_fired(self.probe, state.global_step, last):
+            control.should_training_stop = True
 
     def on_train_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
         """After the last update, if another callback has stopped the training."""

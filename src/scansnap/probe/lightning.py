@@ -18,6 +18,7 @@ from typing import Any
 from torch import Tensor
 
 from scansnap.checks import InputError
+from scansnap.probe.listeners import check_stop_training, has_fired
 from scansnap.probe.probe import Probe
 
 try:
@@ -38,6 +39,8 @@ class ProbeCallback(Callback):
     ----------
     probe : scansnap.Probe
         Its ``every`` decides which steps are measured.
+    stop_training : bool
+        Whether the first warning of an alert sets ``trainer.should_stop``.
 
     Examples
     --------
@@ -45,8 +48,8 @@ class ProbeCallback(Callback):
     >>> trainer = Trainer(max_steps=1000, callbacks=[ProbeCallback(probe)])  # doctest: +SKIP
     """
 
-    def __init__(self, probe: Probe) -> None:
-        self.probe = probe
+    def __init__(self, probe: Probe, stop_training: bool = False) -> None:
+        self.probe, self.stop_training = probe, check_stop_training(stop_training, probe)
         self.updates, self.has_updated = 0, False
         self.losses: list[Tensor] = []  # of the batches of the last update
 
@@ -65,6 +68,8 @@ class ProbeCallback(Callback):
         if trainer.global_step != self.updates:
             self.updates, self.has_updated = trainer.global_step, True
             self._step(trainer)
+            if self.stop_training and has_fired(self.probe, trainer.global_step):
+                trainer.should_stop = True
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """After the last update, due or not."""

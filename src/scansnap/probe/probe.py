@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from scansnap.checks import InputError, check_integer, digits
+from scansnap.probe.alerts import Alert, FiredAlert
 from scansnap.probe.batch import (
     call_model,
     copy_batch,
@@ -32,6 +33,9 @@ from scansnap.probe.corpus import token_facts
 from scansnap.probe.distributed import broadcast_decision, is_main_process, is_sharded, unwrap_model
 from scansnap.probe.findings import add_findings
 from scansnap.probe.graph import RecordedPass, pass_dependencies, record_pass, why_not_recordable
+from scansnap.probe.listeners import Listeners
+from scansnap.probe.loggers.scalars import History
+from scansnap.probe.loggers.targets import export
 from scansnap.probe.measurement import AttentionCollector, ForwardPass, LayerPlan, Measurement
 from scansnap.probe.schema import PARTS
 from scansnap.probe.state import allow_nondeterminism, pause_garbage_collection, preserve_state
@@ -83,6 +87,16 @@ class Probe:
     optimizer : torch.optim.Optimizer, optional
         With the groups of `scansnap.param_groups`: the attribute ``rates`` of the measurements has the ratio of each
         role, and `scansnap.probe.diff` returns those of both runs.
+    on_measure : callable, optional
+        Called with every measurement as a flat dict of numbers, ``{"probe/step": 100, "attention/max_logit": 8.3,
+        "attention/layer0/head1/entropy": 2.1, …}``.
+    log : str or list of str, optional
+        Log the same numbers: ``wandb`` and ``trackio`` to the active run, ``tensorboard`` or ``tensorboard:FOLDER``.
+    alerts : list, optional
+        What to warn of: alerts of `scansnap.probe.alerts`, or functions of the history that return a message or None.
+        None is ``scansnap.probe.alerts.DEFAULT``.
+    on_alert : callable, optional
+        Called with each warning of an alert: its step, name and message.
 
     Examples
     --------
@@ -113,9 +127,14 @@ class Probe:
         sink_tokens: Sequence[int] = (),
         max_bytes: int = MAX_BYTES,
         optimizer: Optimizer | None = None,
+        on_measure: Callable[[Mapping[str, float]], Any] | None = None,
+        log: str | Iterable[str] | None = None,
+        alerts: Iterable[Alert | Callable[[History], Any]] | None = None,
+        on_alert: Callable[[FiredAlert], Any] | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise InputError("model", type(model).__name__, "a torch.nn.Module")
+        self.listeners = Listeners(on_measure, log, alerts, on_alert)
         self.model, self.batch, self.forward = unwrap_model(model), copy_batch(batch), forward or call_model
         if forward is None:
             require_single_device(self.model)
@@ -194,7 +213,7 @@ class Probe:
         measurements.attrs["coverage"] = self.coverage.sentence()
         scalars = {"batch_loss": result.loss, "train_loss": loss, "is_finite": result.is_finite}
         self._pending = step, {name: copy_batch(value) for name, value in scalars.items()}, transfer
-        if self._write_at_once or not result.collector.is_on_gpu:
+        if self._write_at_once or self.listeners.at_once or not result.collector.is_on_gpu:
             self._finish_pending()
         if not self.coverage.complete and self.coverage != before:  # warn once
             warnings.warn(self.coverage.sentence(), stacklevel=2)
@@ -260,7 +279,7 @@ class Probe:
             return
         (step, scalars, transfer), self._pending = self._pending, None
         try:
-            new, before = transfer(), self._measurements.nonfinite_since()
+            new = transfer()
             known = {name: float(value) for name, value in scalars.items() if value is not None}
             is_finite = {"attention": not any(layer.any() for layer in new.values["n_nonfinite"])} if new.layers else {}
             is_finite |= {"output": bool(known["is_finite"])} if "is_finite" in known else {}
@@ -271,10 +290,7 @@ class Probe:
         except Exception as error:
             self._warn(step, error)
             return
-        parts = self._measurements.nonfinite_since().keys() - before.keys()
-        if parts:
-            message = f"NaN or infinite values in the model since step {step}: {', '.join(sorted(parts))}"
-            warnings.warn(message, stacklevel=4)
+        self.listeners.notify(self._measurements)
 
     def _warn(self, step: int, error: Exception) -> None:
         message = f"the probe could not measure at step {step} ({type(error).__name__}: {error})"
@@ -299,9 +315,12 @@ class Probe:
 
     def tensorboard(self, folder: str | PathLike[str]) -> None:
         """Write all measurements so far as TensorBoard scalars; this replaces those of an earlier call."""
-        from scansnap.probe.tensorboard import export
+        export(History(self.measurements), folder)
 
-        export(self.dataset(), folder)
+    @property
+    def fired_alerts(self) -> list[FiredAlert]:
+        """The warnings of alerts so far."""
+        return list(self.listeners.fired)
 
 
 def _token_mask(tokens: Tensor | None, wanted: Sequence[int]) -> Tensor | None:

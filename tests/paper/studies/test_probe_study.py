@@ -155,7 +155,7 @@ def test_a_rate_is_chosen_without_a_look_at_attention(monkeypatch):
 def test_the_rate_stays_after_the_warm_up():
     """A schedule that decays would freeze attention by itself."""
     case = job(steps=60)
-    model = build(case.model, vocab_size=40, width=16, heads=2, length=17, seed=0)
+    model = build(MODELS[case.model], vocab_size=40, width=16, heads=2, length=17, seed=0)
     optimizer = training.optimizer_of(case, model)
     windows = training.Windows(streams().train, SCALE.batch, SCALE.length)
     rates = [optimizer.param_groups[0]["lr"] for _ in training.updates(case, model, optimizer, windows)][1:]

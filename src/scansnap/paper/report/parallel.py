@@ -17,7 +17,7 @@ from scansnap.processes import cpu_count, killable_pool, single_threaded_childre
 from scansnap.progress import Progress
 
 SHARING = (("fig6", "fig11", "fig12"), ("words", "sparsity"))  # targets that use the same runs
-SELF_PARALLEL = ("validity", "deviations", "probe", "lever", "dial")  # use all cores themselves
+SELF_PARALLEL = ("validity", "deviations", "probe", "lever", "alerts", "dial")  # use all cores themselves
 # approximate seconds on one core of long targets, for the order and the time left
 LONG = {"words": 180, "layers": 160, "fig10": 100, "fig7": 75, "sparsity": 45, "numbered": 20, "crossover": 10,
         "claims": 10, "timescales": 8}  # fmt: skip

@@ -62,6 +62,10 @@ class TrainingRun:
     device: str
     watch: bool  # else only the loss on the third split is taken, for the choice of the rate
 
+    @property
+    def cost(self) -> int:
+        return MODELS[self.model].layers * self.steps
+
     def key(self) -> dict[str, Any]:
         """All that its record depends on, besides the text."""
         return asdict(self)
@@ -80,8 +84,8 @@ def run(job: TrainingRun, text: TextSplits) -> dict[str, Any]:
     """Train; return the probe's measurements, or the loss on text that no figure uses."""
     size = job.scale
     with precise(job.device, "high"):
-        model = build(job.model, vocab_size=job.vocab_size, width=size.width, heads=size.heads, length=size.length,
-                      seed=job.seed).to(job.device)  # fmt: skip
+        model = build(MODELS[job.model], vocab_size=job.vocab_size, width=size.width, heads=size.heads,
+                      length=size.length, seed=job.seed).to(job.device)  # fmt: skip
         optimizer = optimizer_of(job, model)
         windows = Windows(text.train, size.batch, size.length, job.device)
         if not job.watch:
@@ -178,7 +182,7 @@ MODELS = {
 DEEP = "GPT-2, 6 layers"  # the model in which order by depth is tested
 
 
-def build(name: str, *, vocab_size: int, width: int, heads: int, length: int, seed: int) -> nn.Module:
+def build(kind: Architecture, *, vocab_size: int, width: int, heads: int, length: int, seed: int) -> nn.Module:
     """A new model, its weights drawn by the seed.
 
     GPT-2 learns its positions and normalises by LayerNorm; Llama turns queries and keys by position (RoPE), normalises
@@ -188,7 +192,6 @@ def build(name: str, *, vocab_size: int, width: int, heads: int, length: int, se
     import torch
     import transformers
 
-    kind = MODELS[name]
     torch.manual_seed(seed)
     marks: dict[str, Any] = {"bos_token_id": None, "eos_token_id": None, "use_cache": False}
     if kind.family == "gpt2":
