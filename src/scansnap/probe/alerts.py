@@ -94,7 +94,7 @@ def max_logit(threshold: float = MAX_LOGIT) -> Alert:
         above = np.argwhere(logits > threshold)
         if not len(above):
             return None
-        return f"largest attention logit {np.nanmax(logits):,.0f}, above {threshold:g} in {_heads(above, logits.size)}"
+        return f"largest attention logit {np.nanmax(logits):,.4g}, above {threshold:g} in {_heads(above, logits.size)}"
 
     return Alert(f"max_logit({threshold:g})", check)
 

@@ -21,7 +21,7 @@ from scansnap.probe.store import Measurements
 if TYPE_CHECKING:
     from scansnap.probe.probe import Probe
 
-_STACK = 6  # from a warning to the line that called the probe
+_STACK = 7  # from a warning to the line that called ``step``
 
 
 class Listeners:
