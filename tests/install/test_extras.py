@@ -24,7 +24,7 @@ BROUGHT = {
     "markupsafe": "jinja2", "triton": "torch", "nvidia": "torch",
     "botocore": "s3fs", "google_crc32c": "zarr", "huggingface_hub": "transformers",
 }  # fmt: skip
-ELSEWHERE = {"lightning", "pytorch_lightning"}  # whoever has its Trainer has the package
+ELSEWHERE = {"lightning", "pytorch_lightning", "wandb", "trackio"}  # whoever uses them has them
 
 
 def names(requirements: list[str]) -> set[str]:

@@ -10,6 +10,7 @@ import torch
 from tiny_models import IDS, M, T, differing, gpt2, llama
 from torch import Tensor, nn
 
+from refusals import refused
 from scansnap.probe.probe import Probe
 
 pytest.importorskip("transformers")
@@ -17,6 +18,8 @@ pytest.importorskip("accelerate", reason="the Trainer needs accelerate")
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from scansnap.probe.hf import ProbeCallback
+
+pytestmark = pytest.mark.filterwarnings("ignore:step 1. <lambda>")  # the alert
 
 # transformers renamed the argument in 5.23; earlier versions know only the old name
 CHECKPOINTING = next(
@@ -44,7 +47,7 @@ looks.autocast = False
 
 
 def fit(
-    folder: Path, look: str | None, make: Any = gpt2, resume: bool = False, **options: Any
+    folder: Path, look: str | None, make: Any = gpt2, resume: bool = False, stop: bool = False, **options: Any
 ) -> tuple[dict[str, Tensor], Probe]:
     torch.manual_seed(0)
     model, data = make(), [{"input_ids": row, "labels": row} for row in torch.randint(M, (16, T))]
@@ -54,8 +57,8 @@ def fit(
     })  # fmt: skip
     out = folder / "probe.zarr" if "save_steps" in options and look == "probe" else None
     batch, forward = ({"input_ids": IDS}, looks) if out is None else ({"input_ids": IDS, "labels": IDS}, None)
-    probe = Probe(model, batch, every=1, forward=forward, out=out)
-    callbacks = {None: [], "probe": [ProbeCallback(probe)], "naive": [Naive()]}[look]
+    probe = Probe(model, batch, every=1, forward=forward, out=out, alerts=[lambda history: len(history) == 2])
+    callbacks = {None: [], "probe": [ProbeCallback(probe, stop_training=stop)], "naive": [Naive()]}[look]
     trainer = Trainer(model, args, train_dataset=data, callbacks=callbacks)
     trainer.train(resume_from_checkpoint=resume)
     state = {
@@ -85,6 +88,27 @@ def test_weights_are_those_without_the_probe(make: Any, options: dict[str, Any],
     assert data.step.values.tolist() == [0, 1, 2, 3]  # updates, not batches
     assert data.train_loss.isnull().values.tolist() == [True, True, False, False]  # logged after the step ends
     assert looks.autocast == (torch.bfloat16 if "bf16" in options else False)
+
+
+@pytest.mark.parametrize(("stop", "last"), [(True, 1), (False, 3)])
+def test_an_alert_stops_the_training_only_if_asked(stop: bool, last: int, tmp_path: Path) -> None:
+    _, probe = fit(tmp_path, "probe", stop=stop)
+    assert probe.dataset().step.values[-1] == last
+    with refused("stop_training"):
+        ProbeCallback(probe, stop_training="yes")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("report_to", ["tensorboard", "none"])
+def test_measurements_go_where_the_trainer_reports(report_to: str, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    _, probe = fit(tmp_path, "probe", report_to=report_to)
+    assert (tmp_path / "runs").exists() == (report_to == "tensorboard")
+    if report_to == "tensorboard":
+        events = EventAccumulator(str(tmp_path / "runs" / "probe")).Reload().Scalars("attention/entropy")
+        entropy = probe.dataset().entropy.mean(("layer", "head")).values
+        torch.testing.assert_close([event.value for event in events], entropy.tolist(), rtol=1e-6, atol=0)
 
 
 @pytest.mark.integration

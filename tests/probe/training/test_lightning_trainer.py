@@ -20,6 +20,7 @@ from scansnap.probe.lightning import ProbeCallback  # noqa: E402 needs the packa
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.isinstance\\(treespec, LeafSpec\\)."),
     pytest.mark.filterwarnings("ignore:.*does not have many workers"),
+    pytest.mark.filterwarnings("ignore:step 1. <lambda>"),  # the alert
 ]
 
 
@@ -49,11 +50,11 @@ def looks(model: nn.Module, batch: dict[str, Tensor]) -> Any:
     return model(**batch)
 
 
-def fit(folder: Path, look: str | None, **options: Any) -> tuple[dict[str, Tensor], Probe]:
+def fit(folder: Path, look: str | None, stop: bool = False, **options: Any) -> tuple[dict[str, Tensor], Probe]:
     torch.manual_seed(0)
     module, data = Language(), torch.randint(M, (24, T))
-    probe = Probe(module.model, {"input_ids": IDS}, every=1, forward=looks)
-    callbacks = {None: [], "probe": [ProbeCallback(probe)], "naive": [Naive()]}[look]
+    probe = Probe(module.model, {"input_ids": IDS}, every=1, forward=looks, alerts=[lambda history: len(history) == 2])
+    callbacks = {None: [], "probe": [ProbeCallback(probe, stop_training=stop)], "naive": [Naive()]}[look]
     trainer = lightning.Trainer(
         default_root_dir=folder, max_steps=3, accelerator="cpu", logger=False, enable_checkpointing=False,
         enable_progress_bar=False, enable_model_summary=False, callbacks=callbacks, **options,
@@ -64,7 +65,7 @@ def fit(folder: Path, look: str | None, **options: Any) -> tuple[dict[str, Tenso
         for i, one in enumerate(trainer.optimizers[0].state.values())
         for name, value in one.items()
     }
-    probe.losses = torch.stack(module.losses).view(3, -1).mean(1).tolist()
+    probe.losses = torch.stack(module.losses).view(trainer.global_step, -1).mean(1).tolist()
     return {**module.state_dict(), **state, "next": torch.rand(2)}, probe
 
 
@@ -81,3 +82,9 @@ def test_weights_are_those_without_the_probe(options: dict[str, Any], tmp_path: 
     assert data.step.values.tolist() == [0, 1, 2, 3]  # updates, not batches
     np.testing.assert_allclose(data.train_loss.values, [np.nan, *probe.losses], rtol=1e-6)  # of updates
     assert looks.autocast == (torch.bfloat16 if "precision" in options else False)
+
+
+@pytest.mark.parametrize(("stop", "last"), [(True, 1), (False, 3)])
+def test_an_alert_stops_the_training_only_if_asked(stop: bool, last: int, tmp_path: Path) -> None:
+    _, probe = fit(tmp_path, "probe", stop=stop)
+    assert probe.dataset().step.values[-1] == last
