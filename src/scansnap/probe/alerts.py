@@ -9,7 +9,7 @@ or None. Your own function is an alert too:
 
     probe = ss.Probe(model, batch, alerts=[*ss.probe.alerts.DEFAULT, sinks])
 
-Each alert warns once in a training. The thresholds of `entropy_collapse` come from a study; see docs/warnings.md.
+Each alert warns once in a training. Default thresholds come from a study; see docs/warnings.md.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from scansnap.checks import InputError, check_float
 from scansnap.probe.loggers.scalars import History
 from scansnap.probe.schema import PARTS
 
-MAX_LOGIT = 100.0  # the threshold of Kimi K2's clipping
-ENTROPY, SHARE = 0.1, 0.5
+MAX_LOGIT = 500.0  # this and ENTROPY from the calibration seeds of the study
+ENTROPY, SHARE = 1 / 30, 0.5
 MOST_NAMED = 4  # heads in a message
 
 
@@ -117,7 +117,7 @@ def entropy_collapse(threshold: float = ENTROPY, share: float = SHARE) -> Alert:
     --------
     >>> import scansnap as ss
     >>> ss.probe.alerts.entropy_collapse().name
-    'entropy_collapse(0.1)'
+    'entropy_collapse(0.033)'
     """
     threshold = check_float("threshold", threshold, above=0, below=1)
     share = check_float("share", share, above=0, most=1)
@@ -127,9 +127,9 @@ def entropy_collapse(threshold: float = ENTROPY, share: float = SHARE) -> Alert:
         known, low = np.isfinite(entropy).sum(), np.argwhere(entropy < threshold)
         if not known or len(low) < share * known:
             return None
-        return f"attention entropy below {threshold:g} of uniform attention in {_heads(low, known)}"
+        return f"attention entropy below {threshold:.2g} of uniform attention in {_heads(low, known)}"
 
-    return Alert(f"entropy_collapse({threshold:g})", check)
+    return Alert(f"entropy_collapse({threshold:.2g})", check)
 
 
 def nonfinite() -> Alert:

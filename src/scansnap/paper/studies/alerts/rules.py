@@ -45,6 +45,7 @@ import numpy as np
 
 from scansnap.checks.arrays import FloatArray
 from scansnap.paper.shared.run_cache import Record
+from scansnap.probe.alerts import ENTROPY, MAX_LOGIT
 
 HEALTHY, FAILED = 0.1, 0.3  # nats above the reference
 WINDOW = 10  # steps of a mean of the training loss
@@ -131,6 +132,8 @@ BASELINES: dict[str, Callable[[Record], Scores]] = {
 }
 RULES = {**ALERTS, **BASELINES}
 UNCALIBRATED = {"nonfinite": 0.5}
+FROZEN = {"max_logit": MAX_LOGIT, "entropy_collapse": 1 / ENTROPY, **UNCALIBRATED, "loss_spike": 1.0,
+          "loss_rise": 0.3, "gradient_norm": 15.0, "gradient_spike": 20.0}  # fmt: skip
 
 
 def smooth(values: FloatArray) -> FloatArray:
@@ -153,7 +156,7 @@ def threshold_of(largest: float) -> float:
     if not (math.isfinite(wanted) and wanted > 0):
         return math.inf  # no healthy run, or one with an infinite score: never warns
     power = 10.0 ** math.floor(math.log10(wanted))
-    return next(factor * power for factor in (*ROUND, 10.0) if factor * power >= wanted * (1 - 1e-12))
+    return next(round(factor * power, 12) for factor in (*ROUND, 10.0) if factor * power >= wanted * (1 - 1e-12))
 
 
 def calibrate(healthy: Iterable[Record]) -> dict[str, float]:
