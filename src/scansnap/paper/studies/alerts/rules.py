@@ -13,6 +13,8 @@ higher rate is compared with the best rate of the ladder. From the final loss on
 Nothing about attention enters. The failure is *visible* from the first step on from which the training loss, a mean
 over ``WINDOW`` steps, stays ``FAILED`` nats above that of the reference, or is not finite. Lead is the number of steps
 from the alarm to that step; negative after it. Nobody who trains has the reference: the lead is against hindsight.
+Where the reference has diverged too, the failure is visible from the first step on from which the loss stays above its
+first value. (This sentence was added after the runs, in which it concerns the leads of Llama with SGD and no verdict.)
 
 **Warnings.** A rule gives a score at some steps and warns once, at the first step at which the score is above its
 threshold. Alerts of the probe have scores where the probe measures by its default schedule, baselines at every step.
@@ -68,7 +70,7 @@ class Scores(NamedTuple):
 
 def _largest_logit(record: Record) -> Scores:
     """Over all heads."""
-    return _of_probe(record, np.nanmax(record["max_logit"], axis=(1, 2)))
+    return _of_probe(record, record["max_logit"].max((1, 2)))
 
 
 def _low_entropy(record: Record) -> Scores:
@@ -115,7 +117,8 @@ def _before(values: FloatArray, n: int, compare: Callable[[float, FloatArray], f
     """Each value against at most n before it; 0 for the first five."""
     result = np.zeros(len(values))
     for i in range(5, len(values)):
-        result[i] = compare(values[i], values[max(0, i - n) : i])
+        if np.isfinite(values[i - 1]):
+            result[i] = compare(values[i], values[max(0, i - n) : i])
     return np.where(np.isfinite(values), result, np.inf)
 
 
@@ -187,19 +190,24 @@ def _reference(ladder: Mapping[Cell, Record], cell: Cell) -> Record:
 
 def _outcome(record: Record, reference: Record) -> Outcome:
     excess = float(record["final"] - reference["final"]) if np.isfinite(record["final"]) else math.inf
-    ended = np.mean(record["loss"][-LAST:])
-    if not math.isfinite(excess) or not math.isfinite(ended) or ended > record["loss"][0]:
+    if has_diverged(record):
         return Outcome("diverged", excess, visible_from(record, reference))
     if excess >= FAILED:
         return Outcome("collapsed", excess, visible_from(record, reference))
     return Outcome("healthy" if excess <= HEALTHY else "between", excess, math.nan)
 
 
+def has_diverged(record: Record) -> bool:
+    """Whether the loss is not finite in the end, or above its first value."""
+    ended = np.mean(record["loss"][-LAST:])
+    return not (np.isfinite(record["final"]) and ended <= record["loss"][0])
+
+
 def visible_from(record: Record, reference: Record) -> float:
-    """The step from which the loss stays above that of the reference."""
-    loss, least = smooth(record["loss"]), smooth(reference["loss"])
-    n = min(len(loss), len(least))
-    if n == 0 or record is reference:
-        return float(len(loss))
-    fine = np.flatnonzero(loss[:n] - least[:n] < FAILED)  # false for NaN
+    """The step from which the loss stays above that of the reference, or above its first value if that diverged too."""
+    loss = smooth(record["loss"])
+    limit = np.full(len(loss), record["loss"][0])
+    if not has_diverged(reference):
+        limit = smooth(reference["loss"])[: len(loss)] + FAILED
+    fine = np.flatnonzero(loss <= limit)  # false for NaN
     return float(fine[-1] + 1) if len(fine) else 0.0

@@ -35,14 +35,15 @@ TITLE = "Early warnings of failing runs"
 CAPTION = (
     "Small language models on a ladder of learning rates, with query and key weights at the same rate and at 8 times "
     "the rate. Top: one ladder of the held-out seeds; loss, largest attention logit and the relative entropy that half "
-    "of the heads are below, by outcome (dashed: the frozen thresholds). Bottom: how many steps before the failure is "
-    "visible each rule warns, for every failed run of the held-out seeds and the held-out architecture; crosses never "
-    "warn."
+    "of the heads are below, by outcome (dotted: 8 times the rate; dashed: the thresholds). Bottom: how many steps "
+    "before the failure is visible each rule warns, for every failed run of the held-out seeds (filled) and the "
+    "held-out architecture (open); at crosses it never does."
 )
 BEYOND = "Beyond the paper"
 COLOURS = {"healthy": SERIES[2], "between": "0.6", "collapsed": SERIES[0], "diverged": SERIES[1]}
-LABELS = {"max_logit": "max logit", "entropy_collapse": "entropy", "nonfinite": "non-finite", 
-          "loss_spike": "loss spike", "loss_rise": "loss rise", "gradient_norm": "gradient norm", "gradient_spike": "gradient spike"}  # fmt: skip
+LABELS = {"max_logit": "max logit", "entropy_collapse": "entropy", "nonfinite": "non-finite",
+          "loss_spike": "loss spike", "loss_rise": "loss rise", "gradient_norm": "gradient norm",
+          "gradient_spike": "gradient spike"}  # fmt: skip
 
 
 def compute(effort: Effort, progress: Progress | None = None) -> Computed:
@@ -152,9 +153,8 @@ def draw_curves(axes: Any, curves: pd.DataFrame, thresholds: dict[str, float]) -
             ax.plot(later.step, later[name].where(np.isfinite(later[name])), **style)
     for ax, level in ((axes[1], thresholds["max_logit"]), (axes[2], 1 / thresholds["entropy_collapse"])):
         ax.axhline(level, color="0.3", linewidth=0.8, linestyle="--")
-    for ax in axes:
-        ax.set_xscale("log")
-    axes[0].set_ylim(3.3, 8)
+    for ax, limits in zip(axes, ((3.3, 8), (0.05, 1e6), (2e-4, 1.5)), strict=True):
+        ax.set(xscale="log", ylim=limits)
     axes[1].set_yscale("log")
     axes[2].set_yscale("log")
 
