@@ -76,6 +76,8 @@ LONG = {  # targets of ``reproduce`` that ``all`` leaves out or another machine 
               "scansnap reproduce lever --quick --data wikitext-2", "rates.md"),
     "probe": ("Heads of GPT-2 and Llama over training", "probe/probe.png",
               "scansnap reproduce probe --data wikitext-2 --device cuda", "probe_study.md"),
+    "alerts": ("Early warnings of failing runs", "probe/alerts.png",
+               "scansnap reproduce alerts --data wikitext-2", "warnings.md"),
 }  # fmt: skip
 
 
