@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from importlib.metadata import version
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from scansnap.paper.figure import Effort
 from scansnap.paper.report.targets import require
-from scansnap.paper.shared.run_cache import Record
+from scansnap.paper.shared.job_pool import count_processes, job_pool
+from scansnap.paper.shared.run_cache import Record, cached_run
 from scansnap.paper.shared.text_runs import TextSetting, text_setting
 from scansnap.paper.studies.alerts.rules import Cell
 from scansnap.paper.studies.alerts.training import LadderRun, run
-from scansnap.paper.studies.probe.runs import count_processes, worker_pool
 from scansnap.paper.studies.probe.training import Scale, TextSplits
 from scansnap.progress import Progress
 
@@ -66,10 +67,15 @@ def ladder_runs(effort: Effort, progress: Progress | None = None) -> LadderRuns:
         if progress is not None:
             progress(done, len(jobs))
 
-    key = {"figure": "alerts", "text": setting.key()}
-    with worker_pool(count_processes("cpu"), report, partial(run, text=text), effort.cache_folder, key) as run_jobs:
+    context = (text, effort.cache_folder, setting.key())
+    with job_pool(count_processes("cpu"), _cached_record, context, report) as run_jobs:
         records = run_jobs(jobs)
     return LadderRuns(setting, tuple(collect(records, len(setting.seeds))))
+
+
+def _cached_record(job: LadderRun, text: TextSplits, folder: Path | None, key: dict[str, Any]) -> Record:
+    key_of_run = {"figure": "alerts", "text": key, **job.key(), "transformers": version("transformers")}
+    return cached_run(folder, key_of_run, lambda: run(job, text))
 
 
 def ladders(seeds: int) -> Iterator[tuple[str, str, str, int]]:

@@ -45,10 +45,6 @@ class LadderRun:
     scale: Scale
     vocab_size: int
 
-    @property
-    def cost(self) -> int:
-        return self.steps
-
     def key(self) -> dict[str, Any]:
         """All that its record depends on, besides the text."""
         return asdict(self)

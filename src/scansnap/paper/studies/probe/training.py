@@ -62,10 +62,6 @@ class TrainingRun:
     device: str
     watch: bool  # else only the loss on the third split is taken, for the choice of the rate
 
-    @property
-    def cost(self) -> int:
-        return MODELS[self.model].layers * self.steps
-
     def key(self) -> dict[str, Any]:
         """All that its record depends on, besides the text."""
         return asdict(self)
