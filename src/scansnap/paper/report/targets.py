@@ -17,14 +17,16 @@ SYNTHETIC = ("fig1", "fig2", "fig3", "fig4", "fig5", "fig6", "fig8", "fig9", "fi
 # all numbered statements, where they hold and what replaces them: three minutes
 THEORY = ("numbered", "validity", "deviations", "crossover")
 ON_TEXT = ("layers", "words", "sparsity")
-NAMED = ("probe", "lever", "alerts", "dial")  # not in ``all``: minutes on a CPU for three seeds, which decide little, and hours
+# not in ``all``: minutes on a CPU for three seeds, which decide little, and hours
+NAMED = ("probe", "lever", "alerts", "dial")
 STUDIES = ("validity", "deviations", "crossover", *ON_TEXT, *NAMED)  # beyond the paper's figures
 TEXT = ("fig7", "fig10", *ON_TEXT)  # on real text: minutes instead of seconds
 READS_A_CORPUS = (*TEXT, "probe", "lever", "alerts")
 TARGETS = (*SYNTHETIC, *THEORY, *TEXT, *NAMED)
 BEYOND = ("timescales", *STUDIES)  # the report has them after the paper's figures
 IN_WORDS = ("table1", "numbered")  # shown as a table in the report, without a drawing
-NEEDS = {"probe": "transformers", "lever": "transformers", "alerts": "transformers"}  # optional packages that targets need
+# optional packages that targets need
+NEEDS = {"probe": "transformers", "lever": "transformers", "alerts": "transformers"}
 GROUPS = {"all": (*SYNTHETIC, *THEORY, *TEXT), "synthetic": SYNTHETIC, "theory": THEORY, "text": TEXT}
 
 
