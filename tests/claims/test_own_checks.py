@@ -55,7 +55,7 @@ def test_several_claims_and_progress() -> None:
     seen: list[tuple[int, int]] = []
     found = look(lambda evidence: (moved(evidence), other.not_applicable("so")), "lemma-2",
                  progress=lambda done, total: seen.append((done, total)))  # fmt: skip
-    assert [claim.name for claim in found] == ["mine", "other", "lemma-2"]
+    assert [claim.name for claim in found] == ["mine", "other", "lemma-2", "lemma-2-size"]
     assert seen == [(1, 2), (2, 2)]
 
 

@@ -97,7 +97,7 @@ def test_probe_in_a_loop(run_example, tmp_path: Path) -> None:
     assert end > start + 0.05
     assert printed.endswith("; the probe captured all 2 attention modules\n")
     with ss.load(tmp_path / "probe.zarr") as data:
-        assert float(data.loss[-1]) < 0.8 * float(data.loss[0])
+        assert float(data.train_loss[-1]) < 0.8 * float(data.train_loss[0])
         assert data.step.values.tolist()[-1] > 99
 
 
@@ -115,5 +115,7 @@ def test_probe_in_a_trainer(run_example, tmp_path: Path) -> None:
 
 def test_probe_of_checkpoints(run_example, tmp_path: Path) -> None:
     lines = run_example("probe_checkpoints.py", files=("probe.zarr", "run", "ids.npy")).splitlines()
-    assert re.fullmatch(r"step_100.pt is the same as step_1000.pt \(sha \w+\): measured once, at step 1000", lines[0])
-    assert lines[1].startswith("2 heads, 3 measurements from step 0 to 1000: ")
+    assert re.fullmatch(
+        r"step_1000.pt has the weights of step_100.pt \(sha \w+\): measured once, at step 100", lines[0]
+    )
+    assert any("3 measurements from step 0 to 100" in line for line in lines)
