@@ -8,6 +8,7 @@ export interface Assumption {
   threshold: number | "inf" | "-inf" | null;
   met: boolean;
   note: string;
+  weaker: string;  // The name of a weaker assumption that suffices; empty without one.
 }
 
 /** A word that attention turns to. */
