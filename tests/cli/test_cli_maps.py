@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 
 import pytest
-from local_pool import local_pool
 
+from local_pool import local_pool
 from scansnap.claims import regime_map, regime_map_sgd
 
 MAP = ("verify", "--map", "theorem-3", "--sgd", "--points", 3, "--seeds", 2, "--batch-size", 4, "--finite-T", 8,

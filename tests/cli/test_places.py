@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from local_pool import local_pool
 
+from local_pool import local_pool
 from scansnap.claims import verify as claims
 from scansnap.cli import run as run_command
 from scansnap.cli.text import predict as predict_command
