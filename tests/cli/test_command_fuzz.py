@@ -68,7 +68,7 @@ def values(parameter: Any) -> st.SearchStrategy[str]:
     numbers = st.one_of(st.integers(-3, 300).map(str), st.floats(0, 10).map(str))
     anything = st.one_of(st.sampled_from(NASTY), numbers, st.text(st.characters(exclude_characters="\0"), max_size=8))
     files = {"toml": ["c.toml", "r.toml", "s.toml"], "trajectory": ["t.zarr"], "model": ["m.safetensors"],
-             "checkpoints": ["checkpoints", "folder"]}  # fmt: skip
+             "measurements": ["t.zarr"], "checkpoints": ["checkpoints", "folder"]}  # fmt: skip
     if parameter.param_type_name == "argument" and parameter.nargs != -1:  # a file that is there
         described = (parameter.help or "").lower()
         usual = [name for word, names in files.items() if word in described for name in names]

@@ -131,8 +131,8 @@ def _print(done: Any, target: Path, report: Path | None) -> None:
 
 
 def diff(
-    a: Annotated[Path, typer.Argument(help="The measurements of one run: a probe's .zarr folder.")],
-    b: Annotated[Path, typer.Argument(help="Those of another run, on the same batch.")],
+    a: Annotated[Path, typer.Argument(help="The measurements of one run, in a probe's .zarr folder.")],
+    b: Annotated[Path, typer.Argument(help="The measurements of another run on the same batch.")],
     match: Annotated[
         str, typer.Option(help="Compare heads of the same number (index), or pair similar heads (similarity).")
     ] = "index",
