@@ -313,7 +313,7 @@ SMALL = ("--batch", 4, "--length", 8, "--eta-y", 20, "--eta-z", 2, "--device", "
 def test_a_refused_training_leaves_everything_as_it_was(text_command, model, text, tmp_path, monkeypatch, words):
     from scansnap.text import tensorboard as events
 
-    monkeypatch.setattr(events, "_summary_writer", lambda folder: lambda name: Path(name).mkdir())
+    monkeypatch.setattr(events, "_summary_writer", lambda *_: lambda name: Path(name).mkdir())
     (tmp_path / "new").mkdir()
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file() and "cache" not in p.parts}
     steps = () if "--steps" in words else ("--steps", 40)
