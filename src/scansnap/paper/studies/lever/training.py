@@ -164,7 +164,7 @@ def prepare_recipe(job: LeverRun, groups: list[dict[str, Any]]) -> Callable[[Rul
     groups += [{**of_qk, "params": [p], "names": [name]} for name, p in parameters.items()]
 
     def slow_down(optimizer: RuleOptimizer) -> None:
-        """The schedule sets the rate anew after each step."""
+        """The schedule sets the rate again after each step."""
         for group in optimizer.param_groups:
             name = group["names"][0]
             if name.endswith(("weight[q]", "weight[k]")):
