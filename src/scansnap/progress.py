@@ -11,11 +11,11 @@ Progress = Callable[[int, int], None]
 PARTS = 1000  # of work that is a continuous quantity, such as time
 
 
-def share(progress: Progress | None, i: int, of: int) -> Progress | None:
-    """The progress of the i-th of several equal pieces of work as part of the whole."""
+def share(progress: Progress | None, i: int, of: int, pieces: int = 1) -> Progress | None:
+    """The progress of ``pieces`` of several equal pieces of work, from the i-th on, as part of the whole."""
     if progress is None:
         return None
-    return lambda done, total: progress(i * total + done, of * total)
+    return lambda done, total: progress(i * total + pieces * done, of * total)
 
 
 def report_share(progress: Progress | None, share: float) -> None:

@@ -3,15 +3,27 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
 
 from scansnap.paper.report import targets
 from scansnap.paper.studies.lever import exact, runs, training
-from scansnap.paper.studies.lever.arms import ALLOWED, ARMS_OF, BASE, HIGH, LOW, NO_CHANGE, RATIOS, RECIPES, Arm, arms
+from scansnap.paper.studies.lever.arms import (
+    ALLOWED,
+    ARMS_OF,
+    BASE,
+    HIGH,
+    LOW,
+    NO_CHANGE,
+    RECIPES,
+    Arm,
+    arms,
+    ratios_of,
+)
 from scansnap.paper.studies.lever.equal_loss import common_loss, keys_needed, read_at
-from scansnap.paper.studies.lever.findings import exact_rows, findings, flow_rows, language_rows
+from scansnap.paper.studies.lever.findings import OWN_RATE, exact_rows, findings, flow_rows, language_rows
 from scansnap.paper.studies.lever.study import draw
 from scansnap.paper.studies.lever.training import KEPT, KeepKeys, LeverRun, LeverScale
 from scansnap.paper.studies.probe.training import TextSplits
@@ -107,12 +119,12 @@ def test_the_update_norm_of_the_control_is_that_of_ratio_one():
     assert lengths["free"] > 1.5 * lengths["one"]
 
 
-def table_of(slope: dict[str, float], noise: float = 0.01):
+def table_of(slope: dict[str, float], noise: float = 0.01, quick: bool = True):
     """Rows whose entropy has a slope in the logarithm of the ratio, by arm."""
     rng, records = np.random.default_rng(1), {}
-    for arm in arms(True):
+    for arm in arms(quick):
         for seed in range(5):
-            for ratio in RATIOS[True]:
+            for ratio in ratios_of(arm):
                 end = 2 + slope.get(arm.role + arm.control, 0.0) * np.log(ratio) + noise * rng.normal()
                 records[arm, ratio, seed] = {
                     "steps": np.array([0, 1, 2]), "loss": np.array([4.0, 2.0, 1.0]),
@@ -134,15 +146,32 @@ def test_verdicts_follow_the_numbers():
     assert quiet[0].verdict == "undecided"
 
 
+@pytest.mark.parametrize(("slope", "verdict"), [(0.1, "agrees"), (-0.1, "disagrees")])
+def test_verdicts_of_the_full_study(slope, verdict):
+    """The value/output rate, each ratio at its own rate, and longer runs are judged by their own rows."""
+    table = table_of({"vo": slope, "qk": -0.2}, quick=False)
+    own = table_of({"qk": -2 * slope}, quick=False)
+    plain = own.case.isin([arm.name for arm in arms(False) if runs.is_plain(arm)])
+    judged = findings(pd.concat([table, own[plain].assign(kind=OWN_RATE)]))
+    by_name = {f.says: f for f in judged}
+    assert by_name["Attention entropy rises with the value/output rate, at equal loss"].verdict == verdict
+    at_own = by_name["Attention entropy falls with the query/key rate, each ratio at its own best base rate"]
+    assert (at_own.verdict, at_own.of) == (verdict, plain.groupby(own.case).any().sum())
+    falls = by_name["Attention entropy falls with the query/key rate, at equal loss"]
+    assert falls.of == at_own.of + 1, "the longer runs too"
+    (recipes,) = [f for f in judged if f.cases == "recipes"]
+    assert recipes.of == len(RECIPES)
+
+
 def test_the_exact_model_follows_the_flow(monkeypatch):
     """In small steps at equal loss; a flow at another ratio does not fit."""
-    monkeypatch.setitem(exact.STEPS, True, 60)
+    monkeypatch.setattr(exact, "STEPS", 60)
     ratios = (LOW, 1.0, HIGH)
-    monkeypatch.setitem(exact.RATIOS, True, ratios)
-    record = exact.train_case(exact.SMALL, True, 2)
+    monkeypatch.setattr(exact, "RATIOS", ratios)
+    record = exact.train_case(exact.SMALL, 2)
     rows = exact_rows({exact.SMALL: record}, ratios)
     losses = rows[rows.ratio == LOW].loss_equal.tolist()
-    flow = flow_rows(exact.flow_curve(True, 1.0, ratios), ratios, losses)
+    flow = flow_rows(exact.flow_curve(1.0, ratios), ratios, losses)
     off = rows.entropy_equal.to_numpy().reshape(2, 3) - flow.entropy_equal.to_numpy().reshape(2, 3)
     assert np.abs(off).max() < 0.005
     swapped = rows.entropy_equal.to_numpy().reshape(2, 3) - flow.entropy_equal.to_numpy().reshape(2, 3)[:, ::-1]
@@ -162,10 +191,10 @@ def test_base_rates_belong_to_the_arms():
 def test_the_whole_study(effort, monkeypatch, tmp_path):
     from scansnap.paper.studies import lever
 
-    monkeypatch.setitem(runs.SIZES, True, {"max_words": 30, "steps": 3, "seeds": 2, "valid_tokens": 200})
-    monkeypatch.setitem(runs.SCALE, True, SCALE)
+    monkeypatch.setattr(runs, "SIZE", {"max_words": 30, "steps": 3, "seeds": 2, "valid_tokens": 200})
+    monkeypatch.setattr(runs, "SCALE", SCALE)
     monkeypatch.setattr(runs, "count_processes", lambda device: 1)
-    monkeypatch.setitem(exact.STEPS, True, 4)
+    monkeypatch.setattr(exact, "STEPS", 4)
     calls = []
     computed = lever.compute(replace(effort, quick=True, cache_folder=tmp_path / "runs"), lambda *at: calls.append(at))
     assert calls[-1][0] == calls[-1][1]

@@ -28,8 +28,8 @@ from scansnap.progress import Progress
 DATA = "syn-medium"
 SGD_GRID, ADAM_GRID = (0.3, 1.0, 3.0, 10.0, 30.0), (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
 RECORDS = 40
-CONTEXT = {True: 24, False: 64}  # by quick
-STEPS = {True: 200, False: 1_000}
+CONTEXT = 24
+STEPS = 200
 SMALL_STEPS = 10  # times as many
 SHARE = 4  # of the steps, for the choice of the rate
 
@@ -77,19 +77,19 @@ def exact_records(
     for i, case in enumerate(every):
         if progress is not None:
             progress(i, len(every))
-        key = {"figure": "lever", **asdict(case), "data": DATA, "ratios": RATIOS[quick], "seeds": seeds,
-               "steps": STEPS[quick], "context": CONTEXT[quick], "records": RECORDS}  # fmt: skip
-        records[case] = cached_run(folder, key, partial(train_case, case, quick, seeds))
+        key = {"figure": "lever", **asdict(case), "data": DATA, "ratios": RATIOS, "seeds": seeds,
+               "steps": STEPS, "context": CONTEXT, "records": RECORDS}  # fmt: skip
+        records[case] = cached_run(folder, key, partial(train_case, case, seeds))
     if progress is not None:
         progress(len(every), len(every))
     return records
 
 
-def train_case(case: ExactCase, quick: bool, seeds: int) -> dict[str, Any]:
+def train_case(case: ExactCase, seeds: int) -> dict[str, Any]:
     """Choose the rate of Y at ratio 1 by the loss, with a seed of its own; then train all ratios and seeds."""
-    steps, ratios = STEPS[quick] * (1 if case.eta is None else SMALL_STEPS), np.array(RATIOS[quick])
+    steps, ratios = STEPS * (1 if case.eta is None else SMALL_STEPS), np.array(RATIOS)
     flags = flags_of(case.component, case.mode)
-    task = Task(flags, DATA, torch.device("cpu"), torch.float32, CONTEXT[quick])
+    task = Task(flags, DATA, torch.device("cpu"), torch.float32, CONTEXT)
     grid = np.array([case.eta] if case.eta else SGD_GRID if case.optimizer == "sgd" else ADAM_GRID)
     short = _runs(flags, task, case, grid, np.ones(len(grid)), np.full(len(grid), SEEDS[0]), steps)
     short.advance(steps // SHARE)
@@ -116,10 +116,10 @@ def _runs(flags: Any, task: Task, case: ExactCase, eta_y: Any, ratio: Any, seeds
     return CellRuns(flags, task, case.optimizer, seeds, eta, steps)
 
 
-def flow_curve(quick: bool, eta: float, ratios: Any) -> Record:
+def flow_curve(eta: float, ratios: Any) -> Record:
     """The flow of the YZ model: loss and entropy (S, ratio) over twice the time of the runs in small steps."""
     classes = SequenceClasses.syn_medium(n_queries=3)
-    t = np.geomspace(0.1, 2 * SMALL_STEPS * STEPS[quick] / eta, 120)
+    t = np.geomspace(0.1, 2 * SMALL_STEPS * STEPS / eta, 120)
     loss, entropy = [], []
     for ratio in ratios:
         data = flow(classes, eta, eta * float(ratio), t, rtol=1e-6, variables=("attention", "loss"))

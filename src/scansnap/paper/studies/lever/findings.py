@@ -1,6 +1,7 @@
 """The table of the study, and the predictions of :mod:`~scansnap.paper.studies.lever.arms`, judged over paired seeds.
 
-``kind`` of a row: ``lm`` a language model, ``exact`` the YZ model and those of the ablation study, ``flow`` the theory.
+``kind`` of a row: ``lm`` a language model, ``lm at its own rate`` the same at the best base rate of each ratio,
+``exact`` the YZ model and those of the ablation study, ``flow`` the theory.
 Each row is a run: ``*_equal`` at equal loss, ``*_end`` after all steps.
 """
 
@@ -18,7 +19,7 @@ from scansnap.paper.shared.over_seeds import how, number
 from scansnap.paper.shared.run_cache import Record
 from scansnap.paper.studies.lever.arms import (
     ALLOWED,
-    BASE,
+    ARMS_OF,
     HIGH,
     LOW,
     MUON_NOT_QK,
@@ -34,6 +35,7 @@ from scansnap.paper.studies.lever.training import CURVES, KEPT
 
 OURS = "beyond the paper"
 SLIDES = "The authors' slides"
+OWN_RATE = "lm at its own rate"  # the kind of runs at the base rate that is best for their ratio
 
 
 def language_rows(records: Mapping[tuple[Arm, float, int], Record]) -> pd.DataFrame:
@@ -88,20 +90,25 @@ def flow_rows(record: Record, ratios: Sequence[float], losses: Sequence[float]) 
 
 def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
     """Every prediction whose arms are in the table."""
-    lm = table[table.kind == "lm"]
-    names = list(dict.fromkeys(lm.case))
-    controls = ("rate", "shuffled", "equal update norm")
-    recipes = [name for name in names if name.count(", ") > 1 and not any(word in name for word in controls)
-               and "docstrings" not in name]  # fmt: skip
-    plain = [name for name in names if not any(word in name for word in controls) and name not in recipes]
+    lm, own = table[table.kind == "lm"], table[table.kind == OWN_RATE]
+    arms = {name: ARMS_OF[name] for name in dict.fromkeys(lm.case)}
+    recipes = [name for name, arm in arms.items() if arm.recipe]
+    plain = [name for name, arm in arms.items() if arm.role == "qk" and not arm.control and not arm.recipe]
+    decoder = [name for name, arm in arms.items() if arm.role == "vo"]
+    at_own = list(dict.fromkeys(own.case))
     over = how(table.seed.nunique())
     result = [
         _falls("Attention entropy falls with the query/key rate, at equal loss", lm, plain, "entropy_equal", over),
         _falls("The largest attention logit rises with the query/key rate, at equal loss", lm, plain,
                "largest_logit_equal", over, sign=-1, log=True),
-        *_controls(lm, names, over),
+        _falls("Attention entropy falls with the query/key rate, each ratio at its own best base rate", own, at_own,
+               "entropy_equal", over),
+        _falls("Attention entropy rises with the value/output rate, at equal loss", lm, decoder, "entropy_equal", over,
+               sign=-1),
+        *_controls(lm, arms, over),
         *_keys(lm, plain, over),
         *_losses(lm, plain, over),
+        *_losses(own, at_own, over, ", each at its own best base rate"),
         *_recipes(lm, recipes, over),
         *_exact(table, over),
     ]  # fmt: skip
@@ -129,28 +136,31 @@ def _falls(says: str, table: pd.DataFrame, cases: Sequence[str], value: str, ove
                             f"{unit} from ratio 1/8 to 8: {each(family)} ({over}).")  # fmt: skip
 
 
-def _controls(lm: pd.DataFrame, names: Sequence[str], over: str) -> list[Finding]:
-    found = []
-    mlp, shuffled, norm = (f"{BASE.name}, {word}" for word in ("MLP rate", "shuffled next tokens", "equal update norm"))
-    if mlp in names:
-        qk, other = change(lm, [BASE.name], "entropy_equal"), change(lm, [mlp], "entropy_equal")
-        gap = np.abs(qk.to_numpy()) - np.abs(other.to_numpy())
-        found.append(Finding.compared(
+def _controls(lm: pd.DataFrame, arms: Mapping[str, Arm], over: str) -> list[Finding]:
+    """The same multiplier on MLP weights, shuffled next tokens, and the update's norm held."""
+    result = []
+    mlp = [name for name, arm in arms.items() if arm.role == "mlp"]
+    shuffled = [name for name, arm in arms.items() if arm.control == "shuffled"]
+    norm = [name for name, arm in arms.items() if arm.control == "norm"]
+    if mlp:
+        qk = change(lm, [arms[name].rated_as.name for name in mlp], "entropy_equal")
+        of_mlp = change(lm, mlp, "entropy_equal")
+        gap = np.abs(qk.to_numpy()) - np.abs(of_mlp.to_numpy())
+        result.append(Finding.compared(
             "The MLP rate moves entropy by less than the query/key rate", OURS, compare(gap), "rises", "arms",
-            f"Change from ratio 1/8 to 8: {each(pd.concat([qk, other]))} ({over}).",
+            f"Change from ratio 1/8 to 8: {each(pd.concat([qk, of_mlp]))} ({over}).",
         ))  # fmt: skip
-    for name, words in ((mlp, "The MLP rate does not move entropy"),
-                        (shuffled, "With shuffled next tokens the query/key rate does not move entropy")):  # fmt: skip
-        if name in names:
-            family = change(lm, [name], "entropy_equal")
-            found.append(Finding.compared(
+    for cases, words in ((mlp, "The MLP rate does not move entropy"),
+                         (shuffled, "With shuffled next tokens the query/key rate does not move entropy")):  # fmt: skip
+        if cases:
+            family = change(lm, cases, "entropy_equal")
+            result.append(Finding.compared(
                 f"{words} (by more than {NO_CHANGE:g} nats)", OURS, compare(family, margin=NO_CHANGE), "level", "arms",
                 f"Change from ratio 1/8 to 8: {each(family)} ({over}).",
             ))  # fmt: skip
-    if norm in names:
-        found.append(_falls("Entropy falls with the query/key rate although the update of all weights keeps its norm",
-                            lm, [norm], "entropy_equal", over))  # fmt: skip
-    return found
+    result.append(_falls("Entropy falls with the query/key rate although the update of all weights keeps its norm",
+                         lm, norm, "entropy_equal", over))  # fmt: skip
+    return result
 
 
 def _keys(lm: pd.DataFrame, plain: Sequence[str], over: str) -> list[Finding]:
@@ -167,17 +177,18 @@ def _keys(lm: pd.DataFrame, plain: Sequence[str], over: str) -> list[Finding]:
                     f"{base.detail} Keys by ratio: {table}.", base.undecided, points=base.points)]  # fmt: skip
 
 
-def _losses(lm: pd.DataFrame, plain: Sequence[str], over: str) -> list[Finding]:
+def _losses(table: pd.DataFrame, cases: Sequence[str], over: str, which: str = "") -> list[Finding]:
     """Whether a faster query/key rate costs loss after the same number of steps."""
-    part = lm[lm.case.isin(plain)]
+    part = table[table.case.isin(cases)]
     if part.empty:
         return []
-    family = change(lm, plain, "loss_end", low=ONE)
+    family = change(part, cases, "loss_end", low=ONE)
     best = part.groupby(["case", "ratio"], sort=False).loss_end.mean().unstack("ratio").idxmin(axis=1)
     ratios = "; ".join(f"{case}: {ratio:.3g}" for case, ratio in best.items())
     return [Finding.compared(
-        "Ratio 8 does not cost loss after the same steps, against ratio 1", OURS, compare(family, margin=NO_LOSS),
-        "does not rise", "arms", f"Change of the loss: {each(family)} ({over}). Ratio of least loss: {ratios}.",
+        f"Ratio 8 does not cost loss after the same steps, against ratio 1{which}", OURS,
+        compare(family, margin=NO_LOSS), "does not rise", "arms",
+        f"Change of the loss: {each(family)} ({over}). Ratio of least loss: {ratios}.",
     )]  # fmt: skip
 
 

@@ -15,25 +15,22 @@ from scansnap.paper.report.targets import require
 from scansnap.paper.shared.job_pool import count_processes, job_pool
 from scansnap.paper.shared.run_cache import Record, cached_run
 from scansnap.paper.shared.text_runs import TextSetting, text_setting
-from scansnap.paper.studies.chosen_rates import SEEDS, SHARE, ChosenRates, choose
+from scansnap.paper.studies.chosen_rates import SEEDS, ChosenRates, choose
 from scansnap.paper.studies.lever.arms import GRID, ONE, RATIOS, Arm, arms, ratios_of
 from scansnap.paper.studies.lever.training import LeverRun, LeverScale, run
 from scansnap.paper.studies.probe.training import TextSplits
 from scansnap.progress import Progress
 
-SIZES: dict[bool, dict[str, Any]] = {  # by quick
-    True: {"max_words": 500, "steps": 240, "seeds": 5, "valid_tokens": 2_000},
-    False: {"max_words": 2_000, "steps": 2_000, "seeds": 8, "valid_tokens": 6_000},
-}
-SCALE = {True: LeverScale(width=64, heads=4, length=65, batch=8, watched=12, measurements=9),
-         False: LeverScale(width=64, heads=4, length=65, batch=16, watched=32, measurements=16)}  # fmt: skip
+SEEDS_SHOWN = 5
+SIZE: dict[str, Any] = {"max_words": 500, "steps": 240, "seeds": SEEDS_SHOWN, "valid_tokens": 2_000}
+SCALE = LeverScale(width=64, heads=4, length=65, batch=8, watched=12, measurements=9)
 
 RunName = tuple[Arm, float, int]  # arm, ratio, seed
 
 
 @dataclass(frozen=True)
 class LeverRuns:
-    """The records of the trainings. ``chosen`` has the base rate of each arm; with ``own`` that of each ratio, too."""
+    """The records of the trainings; ``chosen`` has the base rate of each arm, and if not quick that of each ratio."""
 
     setting: TextSetting
     scale: LeverScale
@@ -46,8 +43,8 @@ def lever_runs(effort: Effort, progress: Progress | None = None) -> LeverRuns:
     """Short runs choose the rates; then the measured runs follow, seed by seed."""
     require("lever")
     quick = effort.quick
-    setting = text_setting(replace(effort, device="cpu"), **SIZES[quick])
-    scale, steps, seeds = SCALE[quick], setting.size.steps, setting.seeds
+    setting = text_setting(replace(effort, device="cpu"), **SIZE)
+    scale, seeds = SCALE, setting.seeds
     texts = {"text": splits_of(setting)}
     every = arms(quick)
     if any(arm.data != "text" for arm in every):
@@ -56,17 +53,17 @@ def lever_runs(effort: Effort, progress: Progress | None = None) -> LeverRuns:
     sizes = {name: int(text.train.max()) + 1 for name, text in texts.items()} | {"text": setting.corpus.vocab_size}
 
     def job(arm: Arm, ratio: float, eta: float, seed: int) -> LeverRun:
+        steps = arm.longer * setting.size.steps
         return LeverRun(arm, ratio, eta, seed, steps, scale, sizes[arm.data], watch=True)
 
-    own_ratios = () if quick else tuple(ratio for ratio in RATIOS[quick] if ratio != ONE)
+    own_ratios = () if quick else tuple(ratio for ratio in RATIOS if ratio != ONE)
     rated = {(arm.rated_as, ONE) for arm in every} | {(arm, r) for arm in every if is_plain(arm) for r in own_ratios}
     ordered = sorted(rated, key=lambda case: (every.index(case[0]), case[1]))
-    rate_steps = steps if quick else max(1, steps // SHARE)
-    short = {(arm, ratio, eta, seed): replace(job(arm, ratio, eta, seed), steps=rate_steps, watch=False)
+    short = {(arm, ratio, eta, seed): replace(job(arm, ratio, eta, seed), watch=False)
              for arm, ratio in ordered for eta in GRID[arm.optimizer] for seed in SEEDS}  # fmt: skip
-    n_watched = len(seeds) * sum(len(ratios_of(arm, quick)) for arm in every)
-    n_own = len(seeds) * len(own_ratios) * sum(map(is_plain, every))
-    total = sum(each.steps for each in short.values()) + (n_watched + n_own) * steps
+    n_watched = sum(len(ratios_of(arm)) * arm.longer for arm in every)
+    n_own = len(own_ratios) * sum(map(is_plain, every))
+    total = sum(each.steps for each in short.values()) + len(seeds) * (n_watched + n_own) * setting.size.steps
     done = 0
 
     def report(finished: LeverRun) -> None:
@@ -88,7 +85,7 @@ def lever_runs(effort: Effort, progress: Progress | None = None) -> LeverRuns:
         chosen = {case: chosen_for(*case) for case in ordered}
         base = {arm: chosen[arm.rated_as, ONE].rates["eta"] for arm in every}
         watched = {(arm, ratio, seed): job(arm, ratio, base[arm], seed)
-                   for seed in seeds for arm in every for ratio in ratios_of(arm, quick)}  # fmt: skip
+                   for seed in seeds for arm in every for ratio in ratios_of(arm)}  # fmt: skip
         records = run_jobs(watched)
         at_own = {(arm, ratio, seed): job(arm, ratio, chosen[arm, ratio].rates["eta"], seed)
                   for seed in seeds for arm in every if is_plain(arm) for ratio in own_ratios}  # fmt: skip
@@ -96,8 +93,8 @@ def lever_runs(effort: Effort, progress: Progress | None = None) -> LeverRuns:
 
 
 def is_plain(arm: Arm) -> bool:
-    """Whether its query/key rate is multiplied, without a control or a recipe."""
-    return arm.role == "qk" and not arm.control and not arm.recipe
+    """Whether its query/key rate is multiplied, without a control or a recipe, for the usual number of steps."""
+    return arm == arm.rated_as and not arm.recipe
 
 
 def splits_of(setting: TextSetting) -> TextSplits:

@@ -19,11 +19,11 @@ from scansnap.paper.shared.text_runs import describe_seeds
 from scansnap.paper.studies.chosen_rates import edges
 from scansnap.paper.studies.lever import exact
 from scansnap.paper.studies.lever.arms import ADAM_SHARE, RATIOS, arms
-from scansnap.paper.studies.lever.findings import exact_rows, findings, flow_rows, language_rows
-from scansnap.paper.studies.lever.runs import LeverRuns, lever_runs
+from scansnap.paper.studies.lever.findings import OWN_RATE, exact_rows, findings, flow_rows, language_rows
+from scansnap.paper.studies.lever.runs import SEEDS_SHOWN, LeverRuns, lever_runs
 from scansnap.paper.studies.probe.training import CLIP, WARM_UP
 from scansnap.plots.style import SERIES, styled
-from scansnap.progress import Progress
+from scansnap.progress import Progress, share
 
 TITLE = "The query/key learning rate sets how sparse attention becomes"
 CAPTION = (
@@ -35,18 +35,16 @@ CAPTION = (
 
 
 def compute(effort: Effort, progress: Progress | None = None) -> Computed:
-    """The exact models first, which take a minute; then the language models."""
-    seeds = 5 if effort.quick else 8
-    ratios = RATIOS[effort.quick]
-    records = exact.exact_records(effort.quick, seeds, effort.cache_folder)
-    runs = lever_runs(effort, progress)
-    exact_table = exact_rows(records, ratios)
-    small = exact_table[(exact_table.case == exact.SMALL.name) & (exact_table.ratio == ratios[0])]
-    flow = exact.flow_curve(effort.quick, exact.SMALL.eta or 1.0, ratios)
-    parts = [language_rows(runs.records), exact_table, flow_rows(flow, ratios, small.loss_equal.tolist())]
+    """The exact models first, then the language models, which take most of the time."""
+    records = exact.exact_records(effort.quick, SEEDS_SHOWN, effort.cache_folder, share(progress, 0, 10))
+    runs = lever_runs(effort, share(progress, 1, 10, 9))
+    exact_table = exact_rows(records, RATIOS)
+    small = exact_table[(exact_table.case == exact.SMALL.name) & (exact_table.ratio == RATIOS[0])]
+    flow = exact.flow_curve(exact.SMALL.eta or 1.0, RATIOS)
+    parts = [language_rows(runs.records), exact_table, flow_rows(flow, RATIOS, small.loss_equal.tolist())]
     if runs.own:
         own = language_rows({**runs.records, **runs.own})
-        parts.append(own[own.case.isin({arm.name for arm, _, _ in runs.own})].assign(kind="lm at its own rate"))
+        parts.append(own[own.case.isin({arm.name for arm, _, _ in runs.own})].assign(kind=OWN_RATE))
     table = pd.concat(parts, ignore_index=True)
     chosen = {f"{arm.name}, ratio {ratio:.3g}": choice for (arm, ratio), choice in runs.chosen.items()}
     rates = {name: choice.describe() for name, choice in chosen.items()}
@@ -62,8 +60,8 @@ def described(runs: LeverRuns, quick: bool) -> dict[str, Any]:
     return {**runs.setting.describe(), "batch": scale.batch, "length": scale.length - 1, "width": scale.width,
             "heads": scale.heads, "layers": 2, "sequences_watched": scale.watched, "clip": CLIP,
             "warm_up_steps": max(1, runs.setting.size.steps // WARM_UP), "schedule": "constant after the warm-up",
-            "weight_decay": 0.0, "ratios": list(RATIOS[quick]), "arms": [arm.name for arm in arms(quick)],
-            "adamw_rate_over_muon": ADAM_SHARE, "exact_steps": exact.STEPS[quick],
+            "weight_decay": 0.0, "ratios": list(RATIOS), "arms": [arm.name for arm in arms(quick)],
+            "adamw_rate_over_muon": ADAM_SHARE, "exact_steps": exact.STEPS,
             "transformers": version("transformers")}  # fmt: skip
 
 
