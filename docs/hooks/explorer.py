@@ -1,9 +1,10 @@
-"""The explorer in the site: one file, a page of its own, which the landing page embeds."""
+"""The explorer in the site: one file, a page of its own, which the landing page embeds, and its icon as the logo."""
 
 from __future__ import annotations
 
 from typing import Any
 
+LOGO = "assets/logo.svg"
 FILE = "scan-and-snap.html"  # explorer.html is the guide to it
 EMBEDDED = "<!-- explorer -->"  # on a page at the top level: where the explorer goes
 FRAME = f"""<iframe class="explorer" src="{FILE}#level=explore" title="The explorer" loading="lazy"></iframe>
@@ -12,11 +13,12 @@ FRAME = f"""<iframe class="explorer" src="{FILE}#level=explore" title="The explo
 
 
 def on_files(files: Any, *, config: Any) -> Any:
-    """Adds the file; as it is no Markdown, it is copied."""
+    """Adds the file and the icon; as they are no Markdown, they are copied."""
     from mkdocs.structure.files import File  # here: the tests of what is below need no mkdocs
 
-    from scansnap.explorer.build import explorer_html
+    from scansnap.explorer.build import STATIC, explorer_html
 
+    files.append(File.generated(config, LOGO, abs_src_path=str(STATIC / "icon.svg")))
     files.append(File.generated(config, FILE, content=explorer_html()))
     return files
 

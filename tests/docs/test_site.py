@@ -235,3 +235,16 @@ def test_the_help_of_settings_is_among_the_parameters() -> None:
     assert with_parameters("Does it.\n\nExamples\n--------\n>>> 1", "a\n    Help.\n") == (
         f"Does it.\n\n{section}a\n    Help.\n\nExamples\n--------\n>>> 1"
     )
+
+
+def test_there_is_one_logo() -> None:
+    """The icon of the explorer; the heads of its page and of the probe's report draw the same bars."""
+    bars = re.compile(r'<rect[^>]*? x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="([\d.]+)"')
+    static = ROOT / "src/scansnap/explorer/static"
+    files = (static / "icon.svg", static / "index.html", ROOT / "src/scansnap/probe/report/report.html")
+    shapes = [bars.findall(path.read_text(encoding="utf-8").replace("<rect x", "<rect  x"))[:3] for path in files]
+    assert len(shapes[0]) == 3
+    assert shapes[1:] == shapes[:1] * 2
+    config = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert set(re.findall(r"^  (?:logo|favicon): (\S+)", config, re.M)) == {hook("explorer").LOGO}
+    assert not list((DOCS / "assets").glob("*.svg"))
