@@ -9,6 +9,8 @@ ROUNDS ?= 3
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 # threads that wait should sleep: several test processes share the cores
 export OMP_WAIT_POLICY = PASSIVE
+# packages are installed without compiled modules; where Python may not keep them, every process compiles torch anew
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install lock test browser page lint fuzz test-all integration reproduce bench wheel newcomer docs paper test-lowest \
