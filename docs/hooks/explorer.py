@@ -1,4 +1,4 @@
-"""The explorer in the site: one file, a page of its own, which the landing page embeds, and its icon as the logo."""
+"""The explorer in the site: a file of this folder, which the landing page embeds, and its icon as the logo."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ FRAME = f"""<iframe class="explorer" src="{FILE}#level=explore" title="The explo
 
 
 def on_files(files: Any, *, config: Any) -> Any:
-    """Adds the file and the icon; as they are no Markdown, they are copied."""
+    """Adds the icon."""
     from mkdocs.structure.files import File  # here: the tests of what is below need no mkdocs
 
-    from scansnap.explorer.build import STATIC, explorer_html
+    from scansnap.explorer.build import STATIC
 
     files.append(File.generated(config, LOGO, abs_src_path=str(STATIC / "icon.svg")))
-    files.append(File.generated(config, FILE, content=explorer_html()))
     return files
 
 

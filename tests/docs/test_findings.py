@@ -58,6 +58,17 @@ def test_its_numbers_stand_in_the_section_it_leads_to(says: str, command: str, p
     assert missing(says, "\n".join([section(page, anchor), *rows])) == []
 
 
+def test_findings_of_the_readme_are_among_them() -> None:
+    """With the same command, and no number that is not there."""
+    page = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    findings = re.findall(r"^\d+\. ((?:.+\n)*?.*)\(`(.+)`\)\.$", page, re.M)
+    assert len(findings) == 5
+    for sentence, command in findings:
+        rows = " ".join(row[1] for row in FINDINGS if row[2] == command)
+        assert rows, command
+        assert missing(sentence, rows) == [], command
+
+
 def test_a_number_that_changed_is_missing() -> None:
     _, says, _, page, anchor, _ = next(row for row in FINDINGS if row[4] == "findings")
     text = section(page, anchor)

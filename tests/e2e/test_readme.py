@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+import scansnap as ss
 from scansnap.corpus import load_corpus
-from scansnap.paper.figure import Effort
-from scansnap.paper.figures import fig4
+from scansnap.explorer.build import explorer_html
 
 ROOT = Path(__file__).parents[2]
 README, OVERVIEW = ROOT / "README.md", ROOT / "docs" / "overview.md"
@@ -15,13 +15,6 @@ README, OVERVIEW = ROOT / "README.md", ROOT / "docs" / "overview.md"
 
 def examples(page, language):
     return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.S)
-
-
-def finding(command):
-    """The README's sentence that ends in a command."""
-    page = README.read_text(encoding="utf-8")
-    (sentence,) = re.findall(rf"^\d+\. ((?:.+\n)*?.*)\(`{re.escape(command)}`\)\.$", page, flags=re.M)
-    return " ".join(sentence.split())
 
 
 def test_the_make_targets_and_variables_it_names_exist():
@@ -47,19 +40,6 @@ def test_the_files_of_a_text_it_names_are_those_that_are_read(tmp_path):
         assert load_corpus(folder, cache_dir=tmp_path / "cache").vocab_size == 5  # with <unk> and <eos>
 
 
-def test_the_finding_on_figure_4_has_its_numbers():
-    """The share of common tokens, and how much of the movement the second half of the run causes."""
-    findings = {finding.says: finding for finding in fig4.compute(Effort()).findings}
-    sentence = finding("scansnap reproduce fig4")
-    common, late = findings["Common tokens lose attention"], findings["In the end attention is almost frozen"]
-    share, error = map(float, re.search(r"to (0\.\d+) ± (0\.\d+) \(η_Y = 1\)", common.detail).groups())
-    assert sentence.startswith(common.says)
-    assert f"{100 * share:.1f} ± {100 * error:.1f}% (95% interval over seeds)" in sentence
-    assert f"in {common.agree} of {common.of} patterns" in sentence
-    moved = float(re.search(r": (0\.\d+) ±", late.detail).group(1))
-    assert f"{100 * moved:.1f}%" in sentence
-
-
 def test_the_moving_picture_moves_and_is_light():
     picture = ROOT / "docs" / "moving.svg"
     text = picture.read_text(encoding="utf-8")
@@ -70,12 +50,11 @@ def test_the_moving_picture_moves_and_is_light():
     assert not re.search(r"(href|src)=|url\((?!#)", text)  # nothing from elsewhere
 
 
-def test_the_python_example_runs(run_as_main, tmp_path):
+def test_the_python_example_runs(run_as_main):
     (code,) = examples(README, "python")
     printed = run_as_main(code)
     assert printed.count("attention entropy") == 4
     assert re.search(r"[1-9]\d* of \d+ independent statements hold", printed)
-    assert (tmp_path / "sweep.zarr").is_dir()
 
 
 # what the probe's example takes as given: a model, what it is watched on, and what it is trained on
@@ -104,10 +83,24 @@ def test_the_probes_example_runs(run_as_main, tmp_path):
     assert "<html" in (tmp_path / "probe.html").read_text()
 
 
+def test_the_two_lines_for_a_training_run_run(run_as_main, tmp_path):
+    (code,) = examples(README, "py")
+    construct, measure = code.splitlines()
+    run_as_main(f"{GIVEN}{construct}\nfor step in range(3):\n    loss = torch.tensor(1.0)\n    {measure}\n")
+    assert ss.load(tmp_path / "probe.zarr").step.values.tolist() == [0, 1, 2]
+
+
 @pytest.mark.parametrize("page", [README, OVERVIEW], ids=["README", "overview"])
 def test_every_file_it_names_exists(page):
     for name in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
         assert (page.parent / name).exists(), name
+
+
+def test_the_page_to_download_is_the_one_that_the_command_writes():
+    """After a change of the page: scansnap explorer --out docs/scan-and-snap.html --overwrite --no-open"""
+    shipped = ROOT / "docs" / "scan-and-snap.html"
+    assert shipped.name in README.read_text(encoding="utf-8")
+    assert shipped.read_text(encoding="utf-8") == explorer_html()
 
 
 def test_every_command_it_shows_is_understood(scansnap):
@@ -125,5 +118,5 @@ def test_every_target_of_its_findings_exists():
     from scansnap.paper.report.targets import TARGETS
 
     named = re.findall(r"`scansnap reproduce (\w+)", README.read_text(encoding="utf-8"))
-    assert len(named) >= 5
+    assert {"lever", "probe", "alerts"} <= set(named)
     assert set(named) <= set(TARGETS)
