@@ -33,9 +33,12 @@ def instruction_sets(machine: str, target: str, arch_flags: str = "") -> dict[st
     return sets | {"avx2": AVX2, "avx512": AVX512} if x86 else sets
 
 
+REORDERED = ["-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math"]  # sums in vectors; NaN stays NaN
+
 KERNEL_FLAGS = {
     "adam": ["-O3", "-ffp-contract=fast", "-fno-math-errno"],
     "attention": ["-O3", "-ffp-contract=fast", "-fno-math-errno", "-Wno-psabi"],
+    "flow": ["-O3", "-ffp-contract=fast", "-fno-math-errno", *REORDERED],
     "fused": ["-O3", "-ffp-contract=fast", "-fno-math-errno", "-Wno-psabi"],
     "step": ["-O3", "-ffp-contract=fast", "-fno-math-errno", "-Wno-psabi"],
     "sampling": ["-O3", "-ffp-contract=off", "-fno-math-errno"],  # rounds like torch, so that both draw the same data

@@ -21,6 +21,8 @@ from scansnap.dynamics.engines import batches
 from scansnap.dynamics.engines.batches import Batches, Stretch
 from scansnap.dynamics.flow import compact, decoder_rows
 from scansnap.dynamics.flow.dense import error
+from scansnap.kernels.cpu import library
+from scansnap.kernels.cpu.flow import FlowKernel
 from scansnap.sampling.counts import weighted_counts
 
 CLASSES = {
@@ -98,6 +100,11 @@ def without_the_last_token(slots: Tensor, n_slots: int, weight: Tensor) -> Tenso
     return weighted_counts(slots[..., :-1], n_slots, weight[:-1])
 
 
+def one_output_more(rates: tuple[float, ...], *tables: Any) -> FlowKernel:
+    """The compiled field with M − K + 1 outputs that are never right."""
+    return FlowKernel((rates[0] + 1, rates[1], rates[2]), *tables)
+
+
 def half(method: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return lambda *args: 0.5 * method(*args)
 
@@ -107,10 +114,11 @@ def half(method: Callable[..., Tensor]) -> Callable[..., Tensor]:
     [
         (norms, "pull_back", without_projection, "the engine in expectation: dz"),
         (norms, "apply", not_normalised, "the engine in expectation: d"),
-        (yz, "_to_z", half(yz._to_z), "the engine in expectation: dz off by 0.5 "),
+        (yz, "_to_z", half(yz._to_z), ": dz off by 0.5 "),
         (yz, "to_rows", half(yz.to_rows), "the engine in expectation: d"),
         (Batches, "_infinite", every_class_alike, "the engine in expectation: d"),
         (batches, "weighted_counts", without_the_last_token, "the engine on sampled sequences: d"),
+        (compact, "FlowKernel", one_output_more, "the flow: d"),
         (compact, "error", error_with_one_output_for_all, "the flow: d"),
         (decoder_rows.DistinctRows, "back_project", half(decoder_rows.DistinctRows.back_project), "the flow: dz"),
         (decoder_rows.CommonRows, "back_project", half(decoder_rows.CommonRows.back_project), "the flow: dz"),
@@ -121,6 +129,10 @@ def test_wrong_terms_in_the_dynamics_fail(
     monkeypatch: pytest.MonkeyPatch, small: Evidence, owner: Any, name: str, wrong: Any, who: str
 ) -> None:
     monkeypatch.setattr(owner, name, wrong)
+    if name != "FlowKernel":
+        monkeypatch.setattr(compact, "SMALL", 0)
+    elif not library.find("flow"):
+        pytest.skip("the compiled field is not built here")
     claim = lemma1.check(small)
     assert claim.status == "fails"
     assert claim.margin < 0

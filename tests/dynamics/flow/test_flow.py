@@ -11,7 +11,7 @@ import xarray as xr
 from gap_reference import Plain, ragged
 
 from scansnap.classes import SequenceClasses
-from scansnap.dynamics.flow import decoder_rows
+from scansnap.dynamics.flow import compact, decoder_rows
 from scansnap.dynamics.flow.events import EntropyBelow
 from scansnap.dynamics.flow.integrate import flow
 from scansnap.results.variables import FLOWING
@@ -52,6 +52,7 @@ def test_follows_an_independent_solver_from_a_prior() -> None:
 def test_sparse_common_rows_give_the_same_flow(monkeypatch: pytest.MonkeyPatch) -> None:
     classes, t = ragged(3, n_classes=9), np.geomspace(1, 1e3, 6)
     dense = flow(classes, 1.0, 0.5, t, rtol=1e-10, variables=EVERYTHING)
+    monkeypatch.setattr(compact, "SMALL", 0)
     monkeypatch.setattr(decoder_rows, "_DENSE", 2.0)
     monkeypatch.setitem(decoder_rows._CHUNK, "cpu", 100)  # several chunks
     sparse = flow(classes, 1.0, 0.5, t, rtol=1e-10, variables=EVERYTHING)

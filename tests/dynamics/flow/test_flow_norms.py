@@ -14,6 +14,7 @@ from torch import Tensor
 import scansnap as ss
 from refusals import refused
 from scansnap.dynamics import norms
+from scansnap.dynamics.flow import compact
 from scansnap.dynamics.flow.compact import CompactFlow, PaddedLayout
 from scansnap.dynamics.flow.dense import DenseFlow
 from scansnap.dynamics.flow.integrate import flow
@@ -78,9 +79,17 @@ def test_the_field_is_the_gradient(norm: str, residual: str, seed: int) -> None:
     assert np.abs(exact_z).max() > 1e-3
 
 
+@pytest.fixture(params=["compiled", "torch"])
+def compact_field(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both implementations of the compact field; the compiled one where it is installed."""
+    if request.param == "torch":
+        monkeypatch.setattr(compact, "SMALL", 0)
+
+
+@pytest.mark.usefixtures("compact_field")
 @pytest.mark.parametrize("seed", range(4))
 def test_the_compact_field_is_the_dense_one(seed: int) -> None:
-    """decoder_rows.py and compact.py against dense.py, at any state."""
+    """flow.c, or decoder_rows.py and compact.py, against dense.py, at any state."""
     classes = ragged(seed, n_classes=7, n_queries=3)
     y, z = state(classes, seed)
     y[~(classes.p_context > 0).any(0)] = 0  # rows of tokens in no context: the fast field has none
@@ -99,6 +108,7 @@ def test_the_compact_field_is_the_dense_one(seed: int) -> None:
     np.testing.assert_allclose(fast.z.rate[0], exact_z[places.cell_query, places.cell_token], atol=1e-14)
 
 
+@pytest.mark.usefixtures("compact_field")
 @pytest.mark.parametrize(
     "classes", [ragged(3), ss.SequenceClasses.syn_medium(3), ss.SequenceClasses.zipf(60, 4, overlap=0.5)]
 )

@@ -23,8 +23,10 @@ from torch import Tensor
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.flow.decoder_rows import CommonRows, DistinctRows
 from scansnap.dynamics.flow.dense import error
-from scansnap.dynamics.flow.integrators import FloatArray, Stacked
+from scansnap.dynamics.flow.integrators import SMALL, FloatArray, Stacked
 from scansnap.dynamics.flow.state import FlowPoint, all_outputs, entropy, gap, loss, own_outputs
+from scansnap.kernels.cpu import library
+from scansnap.kernels.cpu.flow import FlowKernel
 
 
 class PaddedLayout:
@@ -56,6 +58,7 @@ class PaddedLayout:
         self.cell_query, self.cell_token = np.divmod(cells, classes.vocab_size)  # (cells,) each
         self.cell = np.zeros((k, d + c), dtype=np.int64)  # (K, L)
         self.cell[self.used] = cell
+        self.n_entries = len(np.unique(self.token[self.used])) * (k + 1)  # of Y
 
 
 class CompactFlow:
@@ -82,9 +85,23 @@ class CompactFlow:
         self.z = Stacked(put(z0[layout.cell_query, layout.cell_token]))  # (cells,)
         self.distinct = DistinctRows(layout.n_distinct, k + 1, device)
         self.common = CommonRows(layout.common_row, k + 1, device)
+        self.kernel = self._kernel() if device.type == "cpu" and layout.n_entries < SMALL else None
+
+    def _kernel(self) -> FlowKernel | None:
+        """The compiled field, where it is installed."""
+        if library.find("flow") is None:
+            return None
+        common = torch.as_tensor(self.layout.common_row)
+        tables = [self.log_p, self.p_class, self.cell, common]
+        tables += [self.z.value, self.z.rate, self.common.value, self.common.rate]
+        blocks = [(block.stack, block.phi) for block in self.distinct.blocks]
+        return FlowKernel((self.n_rest, self.eta_y, self.eta_z), tables, blocks)
 
     def point(self, weights: FloatArray) -> FlowPoint:
         """The field at a point within a step."""
+        if self.kernel is not None:
+            z, z_rate, _, c, f, g, logits, r = self.kernel.point(weights)
+            return FlowPoint(weights, z, c, f, logits, r, g, z_rate)
         d = self.distinct.shape[1]
         z = self.z.at(weights)  # (cells,)
         y_common = self.common.at(weights)  # (R, J)
@@ -109,6 +126,9 @@ class CompactFlow:
     # --- System ------------------------------------------------------------------------------------------------
 
     def rates(self, stage: int, weights: FloatArray) -> None:
+        if self.kernel is not None:
+            self.kernel.rates(stage, weights)
+            return
         at = self.point(weights)
         d = self.distinct.shape[1]
         f = self.eta_y * self.p_class * at.f  # (K, L)

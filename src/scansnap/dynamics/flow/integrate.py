@@ -171,9 +171,8 @@ def _compact_field(
 ) -> tuple[CompactFlow, torch.device, int]:
     """The fast field, its device and the number of entries of its Y."""
     layout = PaddedLayout(classes)
-    n_entries = len(np.unique(layout.token[layout.used])) * (classes.n_classes + 1)
-    where = _pick_device(device, n_entries)
-    return CompactFlow(layout, eta_y, eta_z, z0, where), where, n_entries
+    where = _pick_device(device, layout.n_entries)
+    return CompactFlow(layout, eta_y, eta_z, z0, where), where, layout.n_entries
 
 
 def _dense_field(
