@@ -69,9 +69,9 @@ def gpt2(seed):
 #
 # Two lines attach the probe: one before the loop builds it, one in the loop
 # calls it. An *alert* is a condition that it checks at every measurement. By
-# default it warns only of NaN and infinite values, because these are facts. Here
-# we also ask for two rules of thumb: a largest attention logit above 100, and
-# half of the heads with almost no entropy.
+# default it warns only of NaN and infinite values, because these are facts.
+# Here we also ask for two rules of thumb: a largest attention logit above 100,
+# and half of the heads with almost no entropy.
 #
 # `ss.param_groups` gives query and key weights `qk` times the learning rate of
 # all other weights.
@@ -109,7 +109,7 @@ def train(qk, seed=0, steps=STEPS, stop_at_warning=False, on_alert=None):
     )
     probe.step(0)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # on_alert has them
+        warnings.filterwarnings("ignore", "step [0-9]+: ")  # on_alert has them
         for step in range(1, steps + 1):
             rows = sentences(32, step)
             logits = model(input_ids=rows[:, :-1]).logits

@@ -194,9 +194,9 @@ with styled(7.0, 2.8) as figure:
         right.plot(steps, entropy, color=color)
     left.axvline(LEVEL, color="0.6", linestyle=":")
     left.set(xlabel="loss of the last word", ylabel="attention entropy (nats)")
-    left.set(xlim=(2, 0), title="Entropy against loss (dotted: equal loss)")
+    left.set(xlim=(2, 0), ylim=(None, 2.25), title="Dotted: equal loss")
     right.set(xlabel="step", title="Dashed: control")
-    left.legend(fontsize=7)
+    left.legend(fontsize=7, ncols=3, loc="upper center")
 figure
 
 # %% [markdown]
