@@ -207,7 +207,7 @@ def test_scores_are_those_of_the_next_token_and_the_key() -> None:
     idf, _ = by_hand([STREAM[i : i + 6] for i in range(0, len(STREAM), 6)])
     k = pairs_by_hand([STREAM], 6)
     queries = (1, 3, 4, 5)
-    scores = dict(zip(AGAINST, found.scores(queries, batch.device), strict=True))
+    scores = dict(zip(AGAINST, found.scores(queries, batch.device).scores, strict=True))
     for b in range(2):
         for i, query in enumerate(queries):
             following = int(batch[b, query + 1]) if query < 5 else -1

@@ -11,11 +11,12 @@ from scipy.stats import spearmanr
 
 from scansnap.probe.capture import AttentionRows
 from scansnap.probe.statistics.sampled import (
+    KeyScores,
     anchor_indices,
     chance_deviation,
     index_before_fold,
     needed_indices,
-    rank_correlation,
+    rows_with_choice,
     total_variation,
 )
 
@@ -40,7 +41,7 @@ def test_rank_correlation_is_scipys(seed: int, ties: bool) -> None:
     scores[2][scores[2] < -1] = -math.inf  # a pair that never occurs is the lowest
     scores[:, 0, :, 2] = math.nan  # a key of which nothing is known
     scores[1, 1, 2] = math.nan  # a query of which one measure knows nothing
-    found = rank_correlation(rows.p, rows.visible, scores)
+    found = KeyScores(scores).correlation(rows.p, rows.visible)
     for h in range(H):
         for a in range(3):
             each = []
@@ -57,12 +58,11 @@ def test_rank_correlation_is_scipys(seed: int, ties: bool) -> None:
 def test_an_order_and_its_opposite() -> None:
     p = torch.softmax(torch.arange(S, dtype=torch.float32), 0).expand(1, 1, 1, S)
     up, constant = torch.arange(S, dtype=torch.float32).expand(1, 1, S), torch.zeros(1, 1, S)
-    found = rank_correlation(
-        torch.cat([p, p.flip(-1)], 1), torch.ones(S, dtype=torch.bool), torch.stack([up, constant])
-    )
+    visible = torch.ones(1, 1, 1, S, dtype=torch.bool)
+    found = KeyScores(torch.stack([up, constant])).correlation(torch.cat([p, p.flip(-1)], 1), visible)
     torch.testing.assert_close(found, torch.tensor([[1.0, math.nan], [-1.0, math.nan]]), equal_nan=True)
-    two = torch.arange(S) < 2
-    assert rank_correlation(p, two, up[None]).isnan().all(), "two keys have no order to speak of"
+    two = visible & (torch.arange(S) < 2)
+    assert KeyScores(up[None]).correlation(p, two).isnan().all(), "two keys have no order to speak of"
 
 
 def test_a_key_that_gets_nothing_is_a_key() -> None:
@@ -70,15 +70,15 @@ def test_a_key_that_gets_nothing_is_a_key() -> None:
     p = torch.zeros(1, 2, 1, 4)
     p[0, 0, 0], p[0, 1, 0] = torch.tensor([0.0, 0.0, 0.0, 1.0]), torch.tensor([0.1, 0.2, 0.3, 0.4])
     scores = torch.tensor([1.0, 2.0, 3.0, 4.0]).expand(1, 1, 1, 4)
-    found = rank_correlation(p, p > 0, scores)
+    found = KeyScores(scores).correlation(p, p > 0)
     assert float(found[0, 0]) == pytest.approx(spearmanr([0, 0, 0, 1], [1, 2, 3, 4]).statistic)
 
 
 def test_distance_is_total_variation() -> None:
     now, then = attention(0), attention(1)
     each = (now.p - then.p).abs().sum(-1) / 2
-    torch.testing.assert_close(total_variation(now, then.p), each.mean((0, 2)))
-    assert total_variation(now, torch.full_like(then.p, math.nan)).isnan().all()
+    torch.testing.assert_close(total_variation(now.p - then.p, rows_with_choice(now)), each.mean((0, 2)))
+    assert total_variation(now.p * math.nan, rows_with_choice(now)).isnan().all()
 
 
 def test_layers_side_by_side_are_layers_one_by_one() -> None:
@@ -91,13 +91,15 @@ def test_layers_side_by_side_are_layers_one_by_one() -> None:
     then = torch.stack([second.p, first.p])
     scores = torch.randn(3, B, Q, S, dtype=torch.float64)
     place, spread = torch.arange(B * S) % 5, torch.tensor(0.3)
+    change, counts, keys = both.p - then, rows_with_choice(both), KeyScores(scores)
     for i, one in enumerate((first, second)):
-        torch.testing.assert_close(total_variation(both, then)[i], total_variation(one, then[i]))
-        torch.testing.assert_close(
-            chance_deviation(both, then, place, spread)[i], chance_deviation(one, then[i], place, spread)
-        )
-        alone = rank_correlation(one.p, one.visible, scores)
-        torch.testing.assert_close(rank_correlation(both.p, both.visible, scores)[i], alone)
+        own = one.p - then[i], rows_with_choice(one)
+        torch.testing.assert_close(total_variation(change, counts)[i], total_variation(*own))
+        alone = chance_deviation(*own, place, spread)
+        torch.testing.assert_close(chance_deviation(change, counts, place, spread)[i], alone)
+        for _ in range(2):  # the ranks of the keys are those of the keys that are visible now
+            alone = keys.correlation(one.p, one.visible)
+            torch.testing.assert_close(keys.correlation(both.p, both.visible)[i], alone)
 
 
 def test_rows_that_cannot_move_do_not_count() -> None:
@@ -107,7 +109,7 @@ def test_rows_that_cannot_move_do_not_count() -> None:
     p[:, :, 0], q[:, :, 0] = own, own  # one key
     visible[:, :, 0] = own > 0
     p[1], q[1] = padded, padded  # no attention at all
-    found = total_variation(AttentionRows(p, visible), q)
+    found = total_variation(p - q, rows_with_choice(AttentionRows(p, visible)))
     torch.testing.assert_close(found, ((now.p - then.p).abs().sum(-1) / 2)[[0, 2]][:, :, 1:].mean((0, 2)))
 
 
@@ -117,16 +119,15 @@ def test_chance_is_the_spread_over_all_ways_to_deal_distinctness_out() -> None:
     tokens = rng.integers(0, 6, (B, S))
     values = rng.random(6)
     place, spread = torch.from_numpy(tokens.ravel()), torch.tensor(values.std(ddof=1))
-    found = chance_deviation(now, then.p, place, spread)
+    moved = now.p - then.p, rows_with_choice(now)
+    found = chance_deviation(*moved, place, spread)
     change = (now.p - then.p).numpy()
     dealt = [(change * rng.permutation(values)[tokens][:, None, None]).sum(-1).mean((0, 2)) for _ in range(20_000)]
     assert np.mean(dealt, 0) == pytest.approx(0, abs=4 * float(found.max()) / np.sqrt(20_000))
     np.testing.assert_allclose(found, np.std(dealt, 0), rtol=0.03)  # 6 standard errors of a standard deviation
     unknown = place.clone()
     unknown[place == 5] = B * S
-    assert (chance_deviation(now, then.p, unknown, spread) < found).all(), (
-        "tokens of which nothing is known add nothing"
-    )
+    assert (chance_deviation(*moved, unknown, spread) < found).all(), "tokens of which nothing is known add nothing"
 
 
 STEPS = [0, *np.unique(np.rint(np.geomspace(1, 3000, 130)).astype(int)).tolist()]

@@ -22,7 +22,6 @@ import numpy as np
 
 from scansnap.checks import InputError, check_float
 from scansnap.probe.loggers.scalars import History
-from scansnap.probe.schema import PARTS
 
 MAX_LOGIT = 500.0  # this and ENTROPY from the calibration seeds of the study
 ENTROPY, SHARE = 1 / 30, 0.5
@@ -146,11 +145,8 @@ def nonfinite() -> Alert:
     'nonfinite()'
     """
 
-    def damaged(history: History) -> set[str]:
-        return {part for part in PARTS if history[-1].get(f"probe/nonfinite/{part}") == 1} if len(history) else set()
-
     def check(history: History) -> str | None:
-        new = damaged(history) - damaged(history.until(len(history) - 1))
+        new = history.nonfinite() - history.until(len(history) - 1).nonfinite()
         return f"NaN or infinite values in {', '.join(sorted(new))}" if new else None
 
     return Alert("nonfinite()", check, once=False)

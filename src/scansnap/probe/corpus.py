@@ -28,6 +28,7 @@ from scansnap.checks import InputError
 from scansnap.checks.arrays import FloatArray, IntArray
 from scansnap.corpus import Corpus
 from scansnap.probe.schema import AGAINST, DECILES
+from scansnap.probe.statistics.sampled import KeyScores
 
 MOST = 1 << 25  # tokens to read of a longer corpus
 LARGEST_ID = 1 << 27  # tables have an entry for each id up to the largest
@@ -191,7 +192,7 @@ class TokenFacts:
     percentile: FloatArray  # (M,) the distinctness; NaN likewise
     _tables: dict[tuple[str, torch.device], Tensor] = field(default_factory=dict)
     _results: dict[tuple[str, torch.device], tuple[Tensor, Tensor]] = field(default_factory=dict)
-    _scores: dict[tuple[tuple[int, ...], torch.device], Tensor] = field(default_factory=dict)
+    _scores: dict[tuple[tuple[int, ...], torch.device], KeyScores] = field(default_factory=dict)
 
     @property
     def attrs(self) -> dict[str, Any]:
@@ -228,14 +229,15 @@ class TokenFacts:
                                   torch.tensor(deviation, dtype=torch.float32, device=device))  # fmt: skip
         return self._results[key]
 
-    def scores(self, queries: tuple[int, ...], device: torch.device) -> Tensor:
-        """Scores (against, B, q, S) of the keys for some query positions, by each measure of AGAINST.
+    def scores(self, queries: tuple[int, ...], device: torch.device) -> KeyScores:
+        """Scores of the keys for some query positions, by each measure of AGAINST.
 
         NaN if the key is unknown, and in the whole row if the next token is unknown.
         """
         key = (queries, device)
         if key not in self._scores:
-            self._scores[key] = torch.from_numpy(self._compute_scores(np.array(queries)).astype(np.float32)).to(device)
+            scores = torch.from_numpy(self._compute_scores(np.array(queries)).astype(np.float32)).to(device)
+            self._scores[key] = KeyScores(scores)
         return self._scores[key]
 
     def _compute_scores(self, queries: IntArray) -> FloatArray:

@@ -17,7 +17,7 @@ from scansnap.probe.corpus import TokenFacts
 from scansnap.probe.schema import AGAINST, MAGNITUDES, STATISTICS, VARIABLES
 from scansnap.probe.statistics import AttentionSums, StatisticsPlan, compute_sums
 from scansnap.probe.statistics.magnitudes import measure_magnitudes, measure_output
-from scansnap.probe.statistics.sampled import chance_deviation, rank_correlation, total_variation
+from scansnap.probe.statistics.sampled import chance_deviation, rows_with_choice, total_variation
 
 SAMPLE = 1 << 19  # weights of one attention that are stored, for movement and examples
 RANKED = 1 << 17  # weights that are ranked, which costs more
@@ -164,19 +164,22 @@ class AttentionCollector:
     ) -> dict[str, Tensor]:
         """Variables (layer, head, …) from the stored rows of layers of one shape."""
         rows, plan = [self.results[key][1].sample for key in group], self.results[group[0]][2]
-        now = AttentionRows(torch.stack([row.p for row in rows]),
-                            torch.stack([row.visible.expand(row.p.shape) for row in rows]))  # fmt: skip
-        start = _stack(first, group, now.p)
-        variables = {"moved": total_variation(now, _stack(last, group, now.p)),
-                     "moved_from_start": total_variation(now, start),
-                     "moved_fold": total_variation(now, _stack(fold, group, now.p))}  # fmt: skip
+        if len(group) > 1 and not rows[0].p.is_cuda:  # one layer stays in the cache of a CPU
+            of_layers = [self._sample_variables([key], last, first, fold) for key in group]
+            return {name: torch.cat([of_layer[name] for of_layer in of_layers]) for name in of_layers[0]}
+        visible = torch.broadcast_tensors(*(row.visible[(None,) * (4 - row.visible.ndim)] for row in rows))
+        now = AttentionRows(_stack([row.p for row in rows]), _stack(list(visible)))
+        counts, from_start = rows_with_choice(now), now.p - _samples_like(first, group, now.p)
+        variables = {"moved": total_variation(now.p - _samples_like(last, group, now.p), counts),
+                     "moved_from_start": total_variation(from_start, counts),
+                     "moved_fold": total_variation(now.p - _samples_like(fold, group, now.p), counts)}  # fmt: skip
         if self.facts is None or plan.plan.tokens is None:
             unknown = now.p.new_full((len(group), now.p.shape[2], len(AGAINST)), torch.nan)
             return variables | {"scan_chance": unknown[..., 0], "rank_corr": unknown}
-        variables["scan_chance"] = chance_deviation(now, start, *self.facts.by_type(now.p.device))
+        variables["scan_chance"] = chance_deviation(from_start, counts, *self.facts.by_type(now.p.device))
         scores = self.facts.scores(plan.ranked_positions, now.p.device)
         ranked = now.p[..., plan.ranked, :], now.visible[..., plan.ranked, :]
-        return variables | {"rank_corr": rank_correlation(*ranked, scores)}
+        return variables | {"rank_corr": scores.correlation(*ranked)}
 
 
 @dataclass(frozen=True)
@@ -223,11 +226,16 @@ def joined_key(group: list[LayerKey]) -> LayerKey:
     return (path.rpartition(".")[0], number) if len(group) > 1 else (path, number)
 
 
-def _stack(samples: Samples, group: list[LayerKey], like: Tensor) -> Tensor:
+def _samples_like(samples: Samples, group: list[LayerKey], like: Tensor) -> Tensor:
     """The samples of some layers; NaN for those without one of the same shape."""
-    missing = like.new_full(like.shape[1:], torch.nan)
+    missing = like.new_tensor(torch.nan).expand(like.shape[1:])
     found = [samples.get(key, missing) for key in group]
-    return torch.stack([sample.to(like.device) if sample.shape == missing.shape else missing for sample in found])
+    return _stack([sample.to(like.device) if sample.shape == missing.shape else missing for sample in found])
+
+
+def _stack(tensors: list[Tensor]) -> Tensor:
+    """``torch.stack``, of a single tensor without a copy."""
+    return tensors[0][None] if len(tensors) == 1 else torch.stack(tensors)
 
 
 def spread(n: int, k: int) -> Tensor:

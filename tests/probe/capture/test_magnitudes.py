@@ -7,13 +7,15 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 import torch.nn.functional as F
-from model_families import HEADS, built, inputs, takes
+from model_families import HEADS, WIDTH, built, inputs, takes
 from torch import Tensor, nn
 
 from scansnap.probe.capture import watch_attention
 from scansnap.probe.measurement import AttentionCollector
 
 NEAR = 2e-4  # relative: a norm is the root of a sum of products
+SCALE, CAP = (WIDTH / HEADS) ** -0.5, 30.0  # the cap leaves differences between the largest logits
+GROUPED = ("llama", "mistral", "gemma2")  # two query heads share each key head
 PROJECTIONS = {"gpt2": "attn.c_proj", "llama": "o_proj", "gpt_neox": "attention.dense", "mistral": "o_proj",
                "gemma2": "o_proj", "bert": "attention.output.dense"}  # fmt: skip
 
@@ -80,20 +82,37 @@ def agree(ours: dict[str, Tensor], theirs: dict[str, Tensor], name: str) -> bool
 
 
 def capped(model: nn.Module) -> nn.Module:
-    """With a soft cap that leaves differences between the largest logits."""
     for module in model.modules():
         if hasattr(module, "attn_logit_softcapping"):
-            module.attn_logit_softcapping = 30.0
+            module.attn_logit_softcapping = CAP
     return model
 
 
-def hf(family: str) -> list[dict[str, Tensor]]:
-    """What eager code of a family of transformers gives."""
+def broken(layer: Eager, family: str) -> dict[str, Eager]:
+    """What comes out if a part of the attention is left out; nothing, to show that the rest is right."""
+
+    def scores(k: Tensor) -> Tensor:
+        return SCALE * layer.q @ k.mT
+
+    def cap(logits: Tensor) -> Tensor:
+        return CAP * torch.tanh(logits / CAP) if family == "gemma2" else logits
+
+    def mask(logits: Tensor) -> Tensor:
+        return logits.masked_fill(layer.logits < -1e30, -torch.inf)
+
+    swapped = layer.k[:, [0, 2, 1, 3]]  # key heads 0 1 0 1 in place of 0 0 1 1
+    variants = {"nothing": mask(cap(scores(layer.k))), "mask": cap(scores(layer.k))}
+    variants |= {"soft cap": mask(scores(layer.k))} if family == "gemma2" else {}
+    variants |= {"groups of heads": mask(cap(scores(swapped)))} if family in GROUPED else {}
+    return {name: layer._replace(logits=logits) for name, logits in variants.items()}
+
+
+def hf(family: str) -> list[Eager]:
+    """What eager code of a family of transformers computes."""
     model, batch = capped(built(family, "eager")), inputs(family)
     modules = [m for name, m in model.named_modules() if name.endswith(PROJECTIONS[family])]
     streams = lambda out: out["hidden_states"][:-1]  # noqa: E731
-    layers = eager(model, {**batch, "output_hidden_states": True}, modules, streams)
-    return [expected(layer, batch["attention_mask"]) for layer in layers]
+    return eager(model, {**batch, "output_hidden_states": True}, modules, streams)
 
 
 @pytest.mark.parametrize(
@@ -117,11 +136,19 @@ def test_families(family: str, implementation: str) -> None:
     if implementation == "flash_attention_2":
         takes(model, implementation)  # replaced while it is watched
     batch = inputs(family)
-    ours, theirs = measured(model, batch, batch["attention_mask"]), hf(family)
+    ours, layers = measured(model, batch, batch["attention_mask"]), hf(family)
+    theirs = [expected(layer, batch["attention_mask"]) for layer in layers]
     assert len(ours) == len(theirs) == 2
     for layer, own in zip(ours, theirs, strict=True):
         for name in own:
             assert agree(layer, own, name), (family, name, layer[name], own[name])
+    for number in ("max_logit", "logit_std"):
+        agreeing: dict[str, list[bool]] = {}
+        for layer, own in zip(layers, ours, strict=True):
+            for name, variant in broken(layer, family).items():
+                agreeing.setdefault(name, []).append(agree(own, expected(variant, batch["attention_mask"]), number))
+        assert all(agreeing.pop("nothing"))
+        assert not any(map(all, agreeing.values())), f"the controls: {number} where a part is left out, {agreeing}"
     for name in theirs[0]:
         assert not agree(ours[0], theirs[1], name), f"the control: layers swapped, {name}"
         assert not agree(ours[0], {name: theirs[0][name].flip(0)}, name), f"the control: heads swapped, {name}"

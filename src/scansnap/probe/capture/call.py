@@ -17,6 +17,7 @@ from torch import Tensor
 MASKED = 9000.0  # masks add −10 000 or less; a position bias adds more than −9 000
 
 Shape = tuple[int, int, int, int]  # B, H, T, S
+LogitsOf = Callable[[Tensor], tuple[Tensor, Tensor]]  # of query positions: logits, −∞ at hidden keys; visible keys
 
 
 class AttentionRows(NamedTuple):
@@ -50,7 +51,7 @@ class AttentionCall:
     device: torch.device
     _rows: Callable[[Tensor], AttentionRows]
     products: DotProducts | None = None  # if a kernel can start from them
-    _logits: Callable[[Tensor], Tensor] | None = None
+    _logits: LogitsOf | None = None
     q: Tensor | None = None  # (B, H, T, d)
     k: Tensor | None = None  # (B, H′, S, d)
     input: Tensor | None = None  # of the module, if it takes one by position
@@ -69,17 +70,19 @@ class AttentionCall:
             return rows
         return AttentionRows(rows.p, rows.visible & (self.padding[:, None, queries, None] != 0))
 
-    def logits(self, queries: Tensor) -> Tensor | None:
-        """The logits (B, H, Q, S) of query positions, −∞ at hidden keys; None if only probabilities are known.
+    def logits(self, queries: Tensor) -> tuple[Tensor, Tensor] | None:
+        """The logits (B, H, Q, S) of query positions, −∞ at hidden keys, and which keys are visible (broadcasts).
 
-        They are what the softmax takes: scaled, capped, and with the position bias.
+        They are what the softmax takes: scaled, capped, and with the position bias. None if only probabilities are
+        known.
         """
         if self._logits is None:
             return None
-        logits = self._logits(queries)
+        logits, visible = self._logits(queries)
         if self.padding is None:
-            return logits
-        return logits.masked_fill(self.padding[:, None, queries, None] == 0, -torch.inf)
+            return logits, visible
+        real = self.padding[:, None, queries, None] != 0
+        return logits.masked_fill(~real, -torch.inf), visible & real
 
     def without_padding(self, padding: Tensor) -> AttentionCall:
         """The same attention; queries see no key where ``padding`` (B, T) is 0."""
@@ -100,7 +103,7 @@ class CapturedAttention(NamedTuple):
     shape: Shape
     rows: Callable[[Tensor], AttentionRows]
     products: DotProducts | None = None
-    logits: Callable[[Tensor], Tensor] | None = None
+    logits: LogitsOf | None = None
     q: Tensor | None = None
     k: Tensor | None = None
     value_width: int | None = None  # of a head; None: not known yet

@@ -13,7 +13,14 @@ import torch
 from torch import Tensor
 
 from scansnap.kernels.cuda import triton_available
-from scansnap.probe.capture.call import AttentionRows, CapturedAttention, DotProducts, at_least_float32, visible_keys
+from scansnap.probe.capture.call import (
+    AttentionRows,
+    CapturedAttention,
+    DotProducts,
+    LogitsOf,
+    at_least_float32,
+    visible_keys,
+)
 
 
 def from_sdpa(
@@ -37,6 +44,7 @@ def from_sdpa(
     if mask is not None and mask.dtype != torch.bool:
         mask = mask.masked_fill(~visible_keys(mask), -torch.inf)  # many write the smallest float instead of −∞
 
+    @remember_last
     def masked_logits(queries: Tensor) -> tuple[Tensor, Tensor]:
         logits = attention_logits(q[:, :, queries], k, factor)
         visible = torch.ones(1, 1, len(queries), n_keys, dtype=torch.bool, device=q.device)
@@ -54,8 +62,7 @@ def from_sdpa(
 
     k = k.expand(b, -1, -1, -1)
     products = DotProducts(q, k, factor, is_causal, mask)
-    logits = lambda queries: masked_logits(queries)[0]  # noqa: E731
-    return CapturedAttention(q, (b, h, n_queries, n_keys), rows, products, logits, q, k, value.shape[-1])
+    return CapturedAttention(q, (b, h, n_queries, n_keys), rows, products, masked_logits, q, k, value.shape[-1])
 
 
 def from_softmax(
@@ -77,10 +84,11 @@ def from_softmax(
         visible = ~(some <= 0) if scores is None else visible_keys(scores[:, :, queries])
         return AttentionRows(some[..., :n_keys], visible[..., :n_keys])
 
-    def masked_logits(queries: Tensor) -> Tensor:
+    def masked_logits(queries: Tensor) -> tuple[Tensor, Tensor]:
         assert scores is not None
         some = scores[:, :, queries].to(at_least_float32(p))
-        return some.masked_fill(~visible_keys(some), -torch.inf)[..., :n_keys]
+        visible = visible_keys(some)
+        return some.masked_fill(~visible, -torch.inf)[..., :n_keys], visible[..., :n_keys]
 
     q, k = (None, None) if factors is None else (four_dimensional(t.detach(), heads) for t in factors)
     if q is not None and k is not None:
@@ -105,6 +113,7 @@ def from_scores(
     q, k = query.detach(), key.detach()
     b, h, n_queries, _ = q.shape
 
+    @remember_last
     def masked_logits(queries: Tensor) -> tuple[Tensor, Tensor]:
         logits = modify(attention_logits(q[:, :, queries], k, scale), queries)
         visible = visible_keys(logits)
@@ -117,8 +126,20 @@ def from_scores(
         extra = sinks.detach().to(logits.dtype).reshape(1, h, 1, 1).expand(b, h, len(queries), 1)
         return AttentionRows(torch.softmax(torch.cat([logits, extra], dim=-1), dim=-1)[..., :-1], visible)
 
-    logits = lambda queries: masked_logits(queries)[0]  # noqa: E731
-    return CapturedAttention(q, (b, h, n_queries, k.shape[2]), rows, None, logits, q, k, value_width)
+    return CapturedAttention(q, (b, h, n_queries, k.shape[2]), rows, None, masked_logits, q, k, value_width)
+
+
+def remember_last(function: LogitsOf) -> LogitsOf:
+    """The same function, which does not compute twice in a row for the same queries."""
+    last: list[Any] = [None, None]
+
+    def remembered(queries: Tensor) -> tuple[Tensor, Tensor]:
+        if last[0] is not queries:
+            last[:] = [None, None]  # free the memory first
+            last[:] = queries, function(queries)
+        return last[1]
+
+    return remembered
 
 
 def attention_logits(q: Tensor, k: Tensor, scale: float) -> Tensor:

@@ -73,6 +73,11 @@ class History(Sequence[Mapping[str, float]]):
     def steps(self) -> list[int]:
         return self._measurements.steps[: self._n]
 
+    def nonfinite(self) -> set[str]:
+        """The parts that are NaN or infinite in the present measurement."""
+        marks = self._measurements.rows[self._n - 1]["nonfinite"] if self._n else ()
+        return {part for part, mark in zip(PARTS, marks, strict=False) if mark == 1}
+
     def heads(self, name: str) -> np.ndarray:
         """A variable by measurement, layer and head; NaN where it is not known."""
         rows = self._measurements.rows[: self._n]

@@ -130,13 +130,13 @@ def _by_torch(call: AttentionCall, plan: StatisticsPlan, parts: list[Tensor]) ->
     for queries in parts:
         rows = call.rows(queries)
         results.append(plain.sums(rows, plan.tables(queries)))
-    if len(parts) == 1:
-        sample = AttentionRows(rows.p[:, :, plan.sampled], rows.visible[..., plan.sampled, :])
-    else:
-        sample = call.rows(plan.queries[plan.sampled])
-    p = torch.where(sample.p.isfinite() & sample.visible.any(-1, keepdim=True), sample.p, 0.0).float()
+    if len(parts) > 1:
+        rows = call.rows(plan.queries[plan.sampled])
+    elif len(plan.sampled) < len(plan.queries):
+        rows = AttentionRows(rows.p[:, :, plan.sampled], rows.visible[..., plan.sampled, :])
+    p = rows.p.nan_to_num_(0.0, 0.0, 0.0).mul_(rows.visible.any(-1, keepdim=True).to(rows.p.dtype)).float()
     sums, n_nonfinite = (torch.stack(part).sum(0) for part in zip(*results, strict=True))
-    return AttentionSums(sums, AttentionRows(p, sample.visible), n_nonfinite)
+    return AttentionSums(sums, AttentionRows(p, rows.visible), n_nonfinite)
 
 
 def _kernel_takes(call: AttentionCall, plan: StatisticsPlan) -> bool:

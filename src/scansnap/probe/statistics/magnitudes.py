@@ -26,7 +26,7 @@ def measure_magnitudes(call: AttentionCall, queries: Tensor) -> dict[str, Tensor
     logits = call.logits(queries)
     return {
         "max_logit": unknown if logits is None else largest_logit(call),
-        "logit_std": unknown if logits is None else _spread(logits),
+        "logit_std": unknown if logits is None else _spread(*logits),
         "q_norm": unknown if call.q is None else _mean_norm(call.q[:, :, queries], _at(real, queries)),
         "k_norm": unknown if call.k is None else _mean_norm(call.k, real).repeat_interleave(h // call.k.shape[1]),
     }
@@ -46,7 +46,7 @@ def largest_logit(call: AttentionCall) -> Tensor:
         else:
             logits = call.logits(block)
             assert logits is not None
-            maxima.append(logits.amax((0, 2, 3)))
+            maxima.append(logits[0].amax((0, 2, 3)))
     most = torch.stack(maxima).amax(0)
     return most.masked_fill(most == -torch.inf, torch.nan)  # no visible keys
 
@@ -78,14 +78,14 @@ def measure_output(output: HeadOutput, queries: Tensor, padding: Tensor | None) 
     return {"output_norm": torch.where(counts > 0, norm, 0.0).sum((1, 2)) / total, "output_share": share}
 
 
-def _spread(logits: Tensor) -> Tensor:
+def _spread(logits: Tensor, visible: Tensor) -> Tensor:
     """Standard deviation of a query's logits over its visible keys; mean over queries with more than one, (H,)."""
-    visible = logits != -torch.inf
-    n = visible.sum(-1)
-    mean = torch.where(visible, logits, 0.0).sum(-1) / n
-    square = torch.where(visible, logits - mean[..., None], 0.0).square().sum(-1) / n
+    n = visible.sum(-1).expand(logits.shape[:-1])
+    deviation = logits.masked_fill(~visible, 0.0)
+    deviation.sub_((deviation.sum(-1) / n)[..., None]).mul_(visible.to(logits.dtype))
     counts = n > 1
-    return torch.where(counts, square.sqrt(), 0.0).sum((0, 2)) / counts.sum((0, 2))
+    spread = torch.where(counts, torch.linalg.vector_norm(deviation, dim=-1) / n.sqrt(), 0.0)
+    return spread.sum((0, 2)) / counts.sum((0, 2))
 
 
 def _mean_norm(vectors: Tensor, real: Tensor | None) -> Tensor:

@@ -101,9 +101,11 @@ def sums(rows: AttentionRows, tables: KeyTables) -> tuple[Tensor, Tensor]:
         lines += [(on[..., d], even[..., d], known) for d in range(DECILES)]
         mean, baseline = on[..., -2] / on[..., -1], even[..., -2] / even[..., -1]
         lines.append((mean, baseline, counts & (on[..., -1] > 0)))
-    table = torch.stack([torch.stack([torch.where(c, v, 0).sum(-1), torch.where(c, u, 0).sum(-1), c.sum(-1)], -1)
-                         for v, u, c in lines])  # fmt: skip
-    return table, (has_choice & ~is_finite).sum(-1)
+    values, uniforms, counted = (
+        torch.stack([part.expand(p.shape[:3]) for part in parts]) for parts in zip(*lines, strict=True)
+    )
+    sums = [torch.where(counted, part, 0).sum(-1) for part in (values, uniforms)]
+    return torch.stack([*sums, counted.sum(-1)], -1), (has_choice & ~is_finite).sum(-1)
 
 
 def _of_rows(p: Tensor, patterns: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from scansnap.probe.capture import AttentionRows
@@ -44,21 +45,20 @@ def needed_indices(steps: Sequence[int], back: int = 0) -> list[int]:
 
 def rows_with_choice(rows: AttentionRows) -> Tensor:
     """(…, B, H, q): rows that are not masked and have more than one visible key; others cannot move."""
-    several = rows.visible.expand(rows.p.shape).any(-3, keepdim=True).sum(-1) > 1  # visible to any head
+    several = rows.visible.any(-3, keepdim=True).sum(-1) > 1  # visible to any head
     return several & (rows.p.sum(-1) > 0)
 
 
-def total_variation(now: AttentionRows, then: Tensor) -> Tensor:
-    """Total variation: the mean over sequences and queries of ½ Σ_k |p_k − p′_k|, from rows (…, B, H, q, S) to (…, H).
+def total_variation(change: Tensor, counts: Tensor) -> Tensor:
+    """Total variation: the mean over sequences and queries of ½ Σ_k |p_k − p′_k|, from p − p′ (…, B, H, q, S), (…, H).
 
-    Queries with a single visible key are not counted. NaN where ``then`` is NaN.
+    Of the rows that count (`rows_with_choice`). NaN where the change is NaN.
     """
-    counts = rows_with_choice(now)
-    distance = (now.p - then).abs().sum(-1) / 2
+    distance = change.abs().sum(-1) / 2
     return torch.where(counts, distance, 0.0).sum((-3, -1)) / counts.sum((-3, -1))
 
 
-def chance_deviation(now: AttentionRows, then: Tensor, token: Tensor, spread: Tensor) -> Tensor:
+def chance_deviation(change: Tensor, counts: Tensor, token: Tensor, spread: Tensor) -> Tensor:
     """Standard deviation of the scan index, (…, H), under permutations of distinctness among the tokens.
 
     With Δ_l the change of attention to the token l, mean over rows, the index is Σ_l Δ_l s_l. Over all permutations of
@@ -68,52 +68,79 @@ def chance_deviation(now: AttentionRows, then: Tensor, token: Tensor, spread: Te
     token   (B·S,) index of each key among the known tokens, B·S if it is unknown
     spread  the standard deviation of s
     """
-    rows = rows_with_choice(now).sum((-3, -1))  # (…, H)
-    change = (now.p - then).sum(-2).transpose(-3, -2).flatten(-2)  # (…, H, B·S)
-    types = change.new_zeros(*change.shape[:-1], len(token) + 1)  # at most as many as keys, and one for unknown
-    by_token = types.index_add_(-1, token, change)[..., :-1]
-    return (by_token / rows[..., None]).square().sum(-1).sqrt() * spread
+    by_key = change.sum(-2).transpose(-3, -2).flatten(-2)  # (…, H, B·S)
+    types = change.new_zeros(*by_key.shape[:-1], len(token) + 1)  # at most as many as keys, and one for unknown
+    by_token = types.index_add_(-1, token, by_key)[..., :-1]
+    return (by_token / counts.sum((-3, -1))[..., None]).square().sum(-1).sqrt() * spread
 
 
 LEAST = 3  # keys for a rank correlation
 
 
-def rank_correlation(p: Tensor, visible: Tensor, scores: Tensor) -> Tensor:
-    """(…, H, against): means over sequences and queries of attention (…, B, H, q, S) against scores (against, B, q, S).
+class KeyScores:
+    """Scores (against, B, q, S) of the keys of some queries, for rank correlations with their attention.
 
-    Scores are NaN if unknown: in the whole column of a key, or the whole row of a query for one measure. NaN if
-    fewer than three keys are known or one side is constant.
+    Scores are NaN if unknown: in the whole column of a key, or the whole row of a query for one measure.
     """
-    has_scores = ~scores.isnan().all(-1)  # (against, B, q): rows with known scores
-    unknown = (scores.isnan() & has_scores[..., None]).any(0)  # (B, q, S)
-    known = visible.expand(p.shape).any(-3) & ~unknown & has_scores.any(0)[..., None]  # (…, B, q, S)
-    n = known.sum(-1)  # (…, B, q)
-    of_attention = _centred(p, known.unsqueeze(-3).expand(p.shape))  # (…, B, H, q, S)
-    size = of_attention.square().sum(-1)  # (…, B, H, q)
-    correlations = []
-    for score, known_row in zip(scores, has_scores, strict=True):
-        of_keys = _centred(score.expand(known.shape), known).unsqueeze(-3)  # (…, B, 1, q, S)
-        norm = size * of_keys.square().sum(-1)
-        counts = (norm > 0) & ((n >= LEAST) & known_row).unsqueeze(-2)
-        each = torch.where(counts, (of_attention * of_keys).sum(-1) / norm.sqrt(), torch.nan)
-        correlations.append(each.nanmean((-3, -1)))
-    return torch.stack(correlations, -1)
+
+    def __init__(self, scores: Tensor) -> None:
+        self.scores = scores
+        self.has_scores = ~scores.isnan().all(-1)  # (against, B, q): rows with known scores
+        unknown = (scores.isnan() & self.has_scores[..., None]).any(0)  # (B, q, S)
+        self.usable = ~unknown & self.has_scores.any(0)[..., None]
+        self._ranks: tuple[Tensor, list[Tensor]] | None = None  # of the keys that were known last
+
+    def correlation(self, p: Tensor, visible: Tensor) -> Tensor:
+        """(…, H, against): means over sequences and queries of the correlation with attention (…, B, H, q, S).
+
+        NaN if fewer than three keys are known or one side is constant.
+        """
+        known = (visible.any(-3) & self.usable).expand(*p.shape[:-3], *p.shape[-2:])  # (…, B, q, S)
+        enough = known.sum(-1) >= LEAST
+        of_attention = _centred(p, known.unsqueeze(-3))  # (…, B, H, q, S)
+        size = torch.linalg.vector_norm(of_attention, dim=-1)  # (…, B, H, q)
+        correlations = []
+        for of_keys, known_row in zip(self._centred_ranks(known), self.has_scores, strict=True):
+            norm = size * torch.linalg.vector_norm(of_keys, dim=-1)
+            counts = (norm > 0) & (enough & known_row).unsqueeze(-2)
+            each = torch.where(counts, (of_attention * of_keys).sum(-1) / norm, torch.nan)
+            correlations.append(each.nanmean((-3, -1)))
+        return torch.stack(correlations, -1)
+
+    def _centred_ranks(self, known: Tensor) -> list[Tensor]:
+        """(…, B, 1, q, S) of each measure; the same in all passes, as long as the same keys are visible."""
+        is_cpu = known.device.type == "cpu"  # elsewhere a comparison waits for the device
+        if is_cpu and self._ranks is not None and torch.equal(self._ranks[0], known):
+            return self._ranks[1]
+        ranks = [_centred(score.expand(known.shape), known).unsqueeze(-3) for score in self.scores]
+        self._ranks = (known, ranks) if is_cpu else None
+        return ranks
 
 
 def _centred(values: Tensor, known: Tensor) -> Tensor:
     """Ranks among the known of each row less their mean, over their number; 0 for the others."""
-    s = values.shape[-1]
-    at = torch.arange(s, device=values.device)
     ordered, index = _sorted(values.masked_fill(~known, torch.inf))
-    new = torch.ones_like(known)  # the first of equal values
-    new[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
-    ends = torch.ones_like(known)
-    ends[..., :-1] = new[..., 1:]
-    first = torch.where(new, at, 0).cummax(-1).values
-    last = torch.where(ends, at, s).flip(-1).cummin(-1).values.flip(-1)
-    rank = torch.empty_like(ordered).scatter_(-1, index, (first + last).to(values.dtype) / 2)
+    equal = ordered[..., 1:] == ordered[..., :-1]  # to the one before
+    places = torch.arange(values.shape[-1], device=values.device, dtype=ordered.dtype).expand(ordered.shape)
+    if values.device.type == "cpu":
+        equal &= ordered[..., 1:] < torch.inf
+        if equal.any():
+            some, places = equal.any(-1), places.clone()
+            places[some] = _mean_places(equal[some]).to(places.dtype)
+    else:
+        places = _mean_places(equal).to(places.dtype)
     n = known.sum(-1, keepdim=True)
-    return torch.where(known, (rank - (n - 1) / 2) / n.clamp_min(1), 0.0)
+    rank = torch.empty_like(ordered).scatter_(-1, index, places)
+    return rank.sub_((n - 1) / 2).div_(n.clamp_min(1)).mul_(known.to(ordered.dtype))
+
+
+def _mean_places(equal: Tensor) -> Tensor:
+    """The mean place of each group of equal values in sorted rows, of which ``equal`` marks all but the first."""
+    n = equal.shape[-1] + 1
+    at = torch.arange(n, device=equal.device)
+    first = torch.where(F.pad(~equal, (1, 0), value=True), at, 0).cummax(-1).values
+    last = torch.where(F.pad(~equal, (0, 1), value=True), at, n).flip(-1).cummin(-1).values.flip(-1)
+    return (first + last) / 2
 
 
 def _sorted(values: Tensor) -> tuple[Tensor, Tensor]:
