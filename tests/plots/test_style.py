@@ -1,11 +1,14 @@
 """Titles and labels held for the files after the first are where they would have been."""
 
+import ast
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+import scansnap as ss
 from scansnap.plots.style import fix_labels, render, separated, settle, styled
 
 
@@ -62,3 +65,12 @@ def test_labels_are_separated_in_their_order_around_their_values() -> None:
     places = separated(values, 0.5)
     assert all(b - a >= 0.5 - 1e-12 for a, b in itertools.pairwise(places))
     assert sum(places) == pytest.approx(sum(values))
+
+
+def test_every_legend_names_its_place() -> None:
+    """Otherwise matplotlib warns where the search for one takes more than a second, as on a busy machine."""
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in Path(ss.__file__).parent.rglob("*.py")]
+    calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    legends = [call for call in calls if getattr(call.func, "attr", "") == "legend"]
+    assert len(legends) > 10
+    assert [ast.unparse(call) for call in legends if "loc" not in {word.arg for word in call.keywords}] == []

@@ -81,7 +81,7 @@ def _panels(folder: SubFigure, claims: list[Claim], columns: int, headline: str)
         if np.ptp(curves) < 1e-6 * np.abs(curves).max():  # equal to the eye: do not magnify the rounding
             ax.set_ylim(*sorted((0.9 * curves.mean(), 1.1 * curves.mean())))
         if i == 0 or large:
-            ax.legend()
+            ax.legend(loc="best")
 
 
 def _few_ticks(axis: Axis) -> None:

@@ -68,7 +68,7 @@ def draw(overview: Overview) -> Figure:
         for i in range(min(overview.entropy.shape[1], len(SERIES))):
             entropy_axes.plot(overview.steps, overview.entropy[:, i], color=SERIES[i], label=f"class {i}")
         entropy_axes.set(title="Entropy over distinct tokens", xlabel="step", ylabel="nats")
-        entropy_axes.legend(ncols=2)
+        entropy_axes.legend(loc="best", ncols=2)
         loss_axes.plot(overview.steps, np.maximum(overview.loss, np.finfo(np.float32).tiny), color="black")
         loss_axes.set(title="Loss", xlabel="step", ylabel="−log α", yscale="log")
         for axes in (z_axes, entropy_axes, loss_axes):
@@ -110,4 +110,4 @@ def _logits(ax: Any, overview: Overview) -> None:
         ax.plot(overview.steps, overview.z[:, i], color=colour, linewidth=0.9, alpha=0.8, label=name if first else None)
     ax.axhline(0, color="0.7", linewidth=0.6)
     ax.set(title="Logits of class 0's tokens", xlabel="step", ylabel="z − z(0)")
-    ax.legend()
+    ax.legend(loc="best")

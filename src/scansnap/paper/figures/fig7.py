@@ -142,5 +142,5 @@ def draw(computed: Computed) -> Figure:
                       label=_layers(n))  # fmt: skip
         above.set(ylabel="entropy (nats)", ylim=(0, None))
         below.set(ylabel="moved in the third", xlabel="iteration", ylim=(0, None), xticks=moments)
-        above.legend()
+        above.legend(loc="best")
     return figure

@@ -140,7 +140,7 @@ def draw(computed: Computed) -> Figure:
             ax.set_title(f"{kind} runs")
             ax.set_xlabel("steps before the failure is visible")
         handles = [rows[0, 0].plot([], [], color=COLOURS[kind], label=kind)[0] for kind in OUTCOMES]
-        rows[0, 0].legend(handles=handles, fontsize=7)
+        rows[0, 0].legend(loc="best", handles=handles, fontsize=7)
     return figure
 
 

@@ -74,7 +74,7 @@ def draw(computed: Computed) -> Figure:
             rows[0, i].set_xlim(rows[1, i].get_xlim())
             rows[2, i].set_xlabel("training step")
         rows[0, 0].set_ylabel("loss (nats)")
-        rows[0, 0].legend()
+        rows[0, 0].legend(loc="best")
         rows[3, 0].set_ylabel("rank correlation")
         figure.colorbar(colour_scale(norm), ax=list(rows[1:3, -1]), label="scan index", aspect=40, pad=0.02)
     return figure

@@ -151,7 +151,7 @@ def draw_correlations(ax: Any, table: pd.DataFrame) -> None:
         wide = part[part.measure == name].pivot(index="step", columns="seed", values="value")
         band(ax, wide.index, wide, colour=colour, label=NAMES[name])
     ax.axhline(0, color="0.8", linewidth=0.8, zorder=0)
-    ax.legend(ncols=2)
+    ax.legend(loc="best", ncols=2)
     ax.margins(y=0.18)
     ax.set(ylabel="rank correlation with attention", title="b  What attention follows")
 
