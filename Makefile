@@ -13,8 +13,8 @@ export OMP_WAIT_POLICY = PASSIVE
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock test browser page lint fuzz test-all integration reproduce bench wheel newcomer docs paper test-lowest \
-  test-newest clean
+.PHONY: help install lock test quick browser page lint fuzz test-all integration reproduce bench wheel newcomer docs \
+  paper test-lowest test-newest clean
 
 help: ## what there is to make
 	@grep -E '^[a-z -]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 26
@@ -59,8 +59,12 @@ browser:
 
 PYTEST := $(BIN)/python -m pytest -n 2
 
+# types take one process a minute or two, so they are checked beside the tests
+test: install browser ## lint, types and the tests that finish quickly
+	@$(MAKE) --no-print-directory -j 2 lint quick
+
 # loadfile: one process runs all tests of a file, so that their fixtures are set up once
-test: lint browser ## lint, types and the tests that finish quickly
+quick: install
 	$(PYTEST) --dist loadfile --durations=5
 
 integration: install browser ## the tests that `make test` leaves out: clusters, browsers, full-size figures, long campaigns
