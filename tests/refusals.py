@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import ANY
@@ -35,3 +35,8 @@ def assert_refusal(error: InputError, field: Field, value: Any = ANY, *, names: 
     assert value is ANY or repr(error.value) == repr(value), str(error)  # so that nan is nan, and True is not 1
     for name in (names,) if isinstance(names, str) else names:
         assert name in str(error)
+
+
+def bad_values(**values: Iterable[Any]) -> list[tuple[dict[str, Any], str]]:
+    """Rows of a table of what is refused: each value of each setting, and the setting as the field."""
+    return [({name: value}, name) for name, some in values.items() for value in some]

@@ -69,18 +69,9 @@ def test_what_is_left_out_is_zero() -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        2,
-        2.0,
-        np.float32(2),
-        np.array(2.0),
-        xr.DataArray(2.0),
-        [2.0],
-        (2,),
-        np.array([2]),
-        iter([2.0]),
-        range(2, 3),
+        2, 2.0, np.float32(2), np.array(2.0), xr.DataArray(2.0), [2.0], (2,), np.array([2]), iter([2.0]), range(2, 3),
     ],
-)
+)  # fmt: skip
 def test_a_number_or_any_sequence_of_numbers_will_do(value: Any) -> None:
     assert ss.grid(eta_z=value, ratio=1).eta_z.tolist() == [2.0]
 
@@ -97,29 +88,17 @@ RATES = {"eta_z": 1.0, "ratio": 1.0}
 @pytest.mark.parametrize(
     ("axes", "field"),
     [
-        ({**RATES, "eta": 1}, "the run field 'eta'"),
-        ({"ratio": 1}, ("eta_z", None)),
-        ({"eta_z": 1}, "eta_y and ratio"),
-        ({**RATES, "eta_y": 1}, "eta_y and ratio"),
-        ({"eta_z": math.nan, "ratio": 1}, "eta_z"),
-        ({"eta_z": [1, math.inf], "ratio": 1}, "eta_z"),
-        ({"eta_z": -1, "ratio": 1}, "eta_z"),
-        ({"eta_z": 1, "eta_y": -math.inf}, "eta_y"),
-        ({"eta_z": 1, "ratio": 0}, "ratio"),
-        ({"eta_z": 1, "ratio": math.inf}, "ratio"),
-        ({"eta_z": 1e308, "ratio": 10}, "ratio · eta_z"),
-        ({"eta_z": "1", "ratio": 1}, "eta_z"),
-        ({"eta_z": True, "ratio": 1}, "eta_z"),
-        ({"eta_z": [[1, 2]], "ratio": 1}, "eta_z"),
-        ({"eta_z": [], "ratio": 1}, ("eta_z", "empty")),
-        ({**RATES, "seed": range(0)}, ("seed", "empty")),
-        ({**RATES, "seed": -1}, "seed"),
-        ({**RATES, "seed": 2**63}, "seed"),
-        ({**RATES, "seed": 1.0}, "seed"),
-        ({**RATES, "seed": [0, None]}, "seed"),
-        ({**RATES, "momentum": 1}, "momentum"),
-        ({**RATES, "momentum": -0.1}, "momentum"),
-        ({**RATES, "weight_decay": -0.1}, "weight_decay"),
+        ({**RATES, "eta": 1}, "the run field 'eta'"), ({"ratio": 1}, ("eta_z", None)),
+        ({"eta_z": 1}, "eta_y and ratio"), ({**RATES, "eta_y": 1}, "eta_y and ratio"),
+        ({"eta_z": math.nan, "ratio": 1}, "eta_z"), ({"eta_z": [1, math.inf], "ratio": 1}, "eta_z"),
+        ({"eta_z": -1, "ratio": 1}, "eta_z"), ({"eta_z": 1, "eta_y": -math.inf}, "eta_y"),
+        ({"eta_z": 1, "ratio": 0}, "ratio"), ({"eta_z": 1, "ratio": math.inf}, "ratio"),
+        ({"eta_z": 1e308, "ratio": 10}, "ratio · eta_z"), ({"eta_z": "1", "ratio": 1}, "eta_z"),
+        ({"eta_z": True, "ratio": 1}, "eta_z"), ({"eta_z": [[1, 2]], "ratio": 1}, "eta_z"),
+        ({"eta_z": [], "ratio": 1}, ("eta_z", "empty")), ({**RATES, "seed": range(0)}, ("seed", "empty")),
+        ({**RATES, "seed": -1}, "seed"), ({**RATES, "seed": 2**63}, "seed"), ({**RATES, "seed": 1.0}, "seed"),
+        ({**RATES, "seed": [0, None]}, "seed"), ({**RATES, "momentum": 1}, "momentum"),
+        ({**RATES, "momentum": -0.1}, "momentum"), ({**RATES, "weight_decay": -0.1}, "weight_decay"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_run_is_refused(axes: dict[str, Any], field: str) -> None:

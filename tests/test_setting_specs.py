@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import scansnap as ss
-from refusals import refused
+from refusals import bad_values, refused
 from scansnap import runs
 from scansnap.checks import InputError
 from scansnap.cli.app import commands
@@ -229,20 +229,12 @@ def test_values_are_kept_in_their_plain_form(given: dict[str, Any], kept: Any) -
 @pytest.mark.parametrize(
     ("given", "field"),
     [
-        ({"watts": 0}, "watts"),
-        ({"watts": "60"}, "watts"),
-        ({"bulbs": 0}, "bulbs"),
-        ({"bulbs": None}, "bulbs"),
-        ({"colour": "blue"}, "colour"),
-        ({"lit": 1}, "lit"),
-        ({"timer": 0}, "timer"),
-        ({"reach": "far"}, "reach"),
-        ({"reach": -math.inf}, "reach"),
-        ({"curve": [1, "x"]}, "curve"),
-        ({"parts": ["cord"]}, "parts"),
-        ({"parts": 3}, "parts"),
+        *bad_values(
+            watts=[0, "60"], bulbs=[0, None], colour=["blue"], lit=[1], timer=[0], reach=["far", -math.inf],
+            curve=[[1, "x"]], parts=[["cord"], 3],
+        ),
     ],
-)
+)  # fmt: skip
 def test_what_is_not_allowed_is_one_sentence(given: dict[str, Any], field: str) -> None:
     with refused(field):
         Lamp(**given)

@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 # the modules of files that tests load by path
-PREFIXES = ("test_", "_script_", "site_hook_")
+PREFIXES = ("test_", "_script_")
 DEPRECATIONS = ("DeprecationWarning", "PendingDeprecationWarning", "FutureWarning")
 # the same for a separate process: the first line of `python -c`
 STRICT = "import warnings; warnings.filterwarnings('error', module=r'(__main__|scansnap)(\\.|$)')\n"
@@ -28,7 +28,7 @@ def our_modules() -> str:
     helpers = sorted(path.stem for path in Path(__file__).parent.rglob("*.py"))
     names = [name for name in helpers if not name.startswith(PREFIXES)]
     scripts = sorted(path.stem for folder in ("benchmarks", "packaging") for path in ROOT.joinpath(folder).glob("*.py"))
-    whole = "|".join(["scansnap", "__main__", "golden_make", *names, *scripts])
+    whole = "|".join(["scansnap", "__main__", *names, *scripts])
     return rf"((({'|'.join(PREFIXES)})\w*)|{whole})(\.|$)"
 
 

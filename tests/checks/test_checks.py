@@ -58,19 +58,10 @@ def test_whole_gives_a_python_int(value: object) -> None:
 @pytest.mark.parametrize(
     ("value", "bounds"),
     [
-        (3.0, {}),
-        ("3", {}),
-        (None, {}),
-        (True, {}),
-        (np.True_, {}),
-        ([1], {"least": 1}),
-        (-1, {}),
-        (np.int64(-1), {}),
-        (0, {"least": 1, "most": 4}),
-        (5, {"least": 1, "most": 4}),
-        (1, {"most": 0}),
+        (3.0, {}), ("3", {}), (None, {}), (True, {}), (np.True_, {}), ([1], {"least": 1}), (-1, {}), (np.int64(-1), {}),
+        (0, {"least": 1, "most": 4}), (5, {"least": 1, "most": 4}), (1, {"most": 0}),
     ],
-)
+)  # fmt: skip
 def test_whole_refuses(value: object, bounds: dict[str, int]) -> None:
     with refused("n") as error:
         check_integer("n", value, **bounds)
@@ -91,21 +82,11 @@ def test_real_gives_a_python_float(value: float) -> None:
 @pytest.mark.parametrize(
     ("value", "bounds"),
     [
-        ("0.5", {}),
-        (None, {}),
-        (True, {}),
-        (np.False_, {}),
-        (1j, {}),
-        (math.nan, {"least": 0}),
-        (math.inf, {}),
-        (-math.inf, {"most": 0}),
-        (0, {"above": 0}),
-        (-1e-9, {"least": 0}),
-        (1, {"least": 0, "below": 1}),
-        (1.5, {"above": 0, "most": 1}),
-        (np.float32(2), {"most": 1}),
+        ("0.5", {}), (None, {}), (True, {}), (np.False_, {}), (1j, {}), (math.nan, {"least": 0}), (math.inf, {}),
+        (-math.inf, {"most": 0}), (0, {"above": 0}), (-1e-9, {"least": 0}), (1, {"least": 0, "below": 1}),
+        (1.5, {"above": 0, "most": 1}), (np.float32(2), {"most": 1}),
     ],
-)
+)  # fmt: skip
 def test_real_refuses(value: float, bounds: dict[str, float]) -> None:
     with refused("x") as error:
         check_float("x", value, **bounds)

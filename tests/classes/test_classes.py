@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from refusals import refused
+from refusals import bad_values, refused
 from scansnap.classes import PRESETS, SequenceClasses
 
 # Classes 0 and 1 share the query 5, class 2 has its own: token 0 is common everywhere, token 1 is shared
@@ -113,20 +113,15 @@ def test_tokens_common_to_a_query_with_one_class_are_distinct() -> None:
 @pytest.mark.parametrize(
     ("options", "field"),
     [
-        ({"n_queries": 0}, "n_queries"),
-        ({"n_queries": 2.0}, "n_queries"),
-        ({"next_per_query": 0}, "next_per_query"),
-        ({"common": -1}, "common"),
-        ({"common_per_query": True}, "common_per_query"),
-        ({"distinct": "10"}, "distinct"),
+        *bad_values(
+            n_queries=[0, 2.0], next_per_query=[0], common=[-1], common_per_query=[True], distinct=["10"],
+            common_weight=[0], distinct_weights=[[1, 2], "ab"],
+        ),
         ({"common": 0, "distinct": 0}, "common + common_per_query + distinct"),
-        ({"common_weight": 0}, "common_weight"),
-        ({"distinct_weights": [1, 2]}, "distinct_weights"),
-        ({"distinct_weights": "ab"}, "distinct_weights"),
         ({"distinct": 2, "distinct_weights": [1, 0]}, "distinct_weights"),
         ({"distinct": 2, "distinct_weights": [1, np.inf]}, "distinct_weights"),
     ],
-)
+)  # fmt: skip
 def test_synthetic_refuses(options: dict[str, Any], field: str) -> None:
     with refused(field):
         SequenceClasses.synthetic(**options)
@@ -180,14 +175,9 @@ def test_zipf_needs_room_for_its_tokens(overlap: float, least: int) -> None:
 @pytest.mark.parametrize(
     ("options", "field"),
     [
-        ({"vocab": 2}, "vocab"),
-        ({"classes": 0}, "classes"),
-        ({"exponent": -1}, "exponent"),
-        ({"overlap": 1.5}, "overlap"),
-        ({"overlap": np.nan}, "overlap"),
-        ({"seed": -1}, "seed"),
+        *bad_values(vocab=[2], classes=[0], exponent=[-1], overlap=[1.5, np.nan], seed=[-1]),
     ],
-)
+)  # fmt: skip
 def test_zipf_refuses(options: dict[str, Any], field: str) -> None:
     with refused(field):
         SequenceClasses.zipf(**options)
@@ -373,39 +363,22 @@ def with_first_row(row: list[Any]) -> np.ndarray:
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
+        *bad_values(
+            p_context=[[0.5, 0.5], [[0.5, 0.5], [1]], [["a", "b"]], [[True, False]], None, np.zeros((0, 8))],
+            query=[[5, 8, 5], [5, 5, -1], [5.0, 5.0, 6.0], ["5", "5", "6"], [5, 5], 5, [], [[5], [5, 6]]],
+            next_token=[[4, 1, 8], [4, 1, 7.5], [[4, 1, 7]], [4, 7, 4]],
+            p_class=[[0.5, 0.5], [1.5, -0.5, 0], [1, np.nan, 0], ["a", "b", "c"]],
+        ),
         ({"p_context": with_first_row([-0.25, 0.5, 0.75, 0, 0, 0, 0, 0])}, "P(·|0)"),
         ({"p_context": TABLE * [[1], [np.nan], [1]]}, "P(·|1)"),
         ({"p_context": with_first_row([1, np.inf, 0, 0, 0, 0, 0, 0])}, "P(·|0)"),
         ({"p_context": TABLE * [[1], [1], [0.5]]}, "the sum of P(·|2)"),
         ({"p_context": TABLE * [[1.25], [1], [1]]}, "the sum of P(·|0)"),
         ({"p_context": TABLE * [[1], [0], [1]]}, ("P(·|1)", "empty")),
-        ({"p_context": [0.5, 0.5]}, "p_context"),
-        ({"p_context": [[0.5, 0.5], [1]]}, "p_context"),
-        ({"p_context": [["a", "b"]]}, "p_context"),
-        ({"p_context": [[True, False]]}, "p_context"),
-        ({"p_context": None}, "p_context"),
-        ({"p_context": np.zeros((0, 8))}, "p_context"),
         ({"p_context": TABLE[:, :2]}, ("the number of classes", 3)),
-        ({"query": [5, 8, 5]}, "query"),
-        ({"query": [5, 5, -1]}, "query"),
-        ({"query": [5.0, 5.0, 6.0]}, "query"),
-        ({"query": ["5", "5", "6"]}, "query"),
-        ({"query": [5, 5]}, "query"),
-        ({"query": 5}, "query"),
-        ({"query": []}, "query"),
-        ({"query": [[5], [5, 6]]}, "query"),
-        ({"next_token": [4, 1, 8]}, "next_token"),
-        ({"next_token": [4, 1, 7.5]}, "next_token"),
-        ({"next_token": [[4, 1, 7]]}, "next_token"),
-        ({"next_token": [4, 7, 4]}, "next_token"),
-        ({"p_class": [0.5, 0.5]}, "p_class"),
-        ({"p_class": [1.5, -0.5, 0]}, "p_class"),
-        ({"p_class": [1, np.nan, 0]}, "p_class"),
-        ({"p_class": [0.5, 0.5, 0.5]}, ("the sum of p_class", 1.5)),
-        ({"p_class": [0, 0, 0]}, ("p_class", "empty")),
-        ({"p_class": ["a", "b", "c"]}, "p_class"),
+        ({"p_class": [0.5, 0.5, 0.5]}, ("the sum of p_class", 1.5)), ({"p_class": [0, 0, 0]}, ("p_class", "empty")),
     ],
-)
+)  # fmt: skip
 def test_bad_tables(changes: dict[str, Any], field: str) -> None:
     with refused(field):
         table_classes(**changes)
@@ -419,24 +392,19 @@ def test_repeated_next_token_is_counted_right() -> None:
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
-        ({"tokens": [[0, 6], [2, 0]]}, "tokens of class 0"),
-        ({"tokens": [[0, 1], [2, -2]]}, "tokens of class 1"),
+        ({"tokens": [[0, 6], [2, 0]]}, "tokens of class 0"), ({"tokens": [[0, 1], [2, -2]]}, "tokens of class 1"),
         ({"tokens": [[0.0, 1.0], [2, 0]]}, "tokens of class 0"),
-        ({"tokens": [[[0], [1, 2]], [2, 0]]}, "tokens of class 0"),
-        ({"tokens": [[0, 1], [2, 2]]}, "tokens of class 1"),
-        ({"tokens": [[0, 1]]}, "probs"),
-        ({"tokens": [[0, 1, 2], [2, 0]]}, "class 0"),
+        ({"tokens": [[[0], [1, 2]], [2, 0]]}, "tokens of class 0"), ({"tokens": [[0, 1], [2, 2]]}, "tokens of class 1"),
+        ({"tokens": [[0, 1]]}, "probs"), ({"tokens": [[0, 1, 2], [2, 0]]}, "class 0"),
         ({"tokens": [], "probs": []}, "p_context"),
         ({"tokens": [[0, 1], []], "probs": [[0.5, 0.5], []]}, ("P(·|1)", "empty")),
         ({"probs": [[0.5, 0.5], ["a", "b"]]}, "probabilities of class 1"),
-        ({"probs": [[0.5, 0.5], [-0.5, 1.5]]}, "P(·|1)"),
-        ({"probs": [[0.5, 0.25], [1, 0]]}, "the sum of P(·|0)"),
-        ({"vocab_size": 0}, "vocab_size"),
-        ({"vocab_size": 6.0}, "vocab_size"),
+        ({"probs": [[0.5, 0.5], [-0.5, 1.5]]}, "P(·|1)"), ({"probs": [[0.5, 0.25], [1, 0]]}, "the sum of P(·|0)"),
+        ({"vocab_size": 0}, "vocab_size"), ({"vocab_size": 6.0}, "vocab_size"),
         ({"vocab_size": 1, "tokens": [[0], [0]], "probs": [[1], [1]]}, ("the number of classes", 2)),
         ({"query": [3, 6]}, "query"),
     ],
-)
+)  # fmt: skip
 def test_bad_support(changes: dict[str, Any], field: str) -> None:
     with refused(field):
         support_classes(**changes)

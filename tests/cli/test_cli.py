@@ -121,15 +121,12 @@ def test_an_error_names_what_was_typed(scansnap, tmp_path, words, name):
 @pytest.mark.parametrize(
     ("text", "field"),
     [
-        ("[run]\nsteps = 'ten'\n", "steps"),
-        ("[run]\nstep = 10\n", "step"),
-        ("[classes]\npreset = 'syn-small'\n[runs]\nsteps = 1\n", "runs"),
-        ("run = 3\n", "run"),
-        ("[run]\neta_z = [1, 'x']\n", "eta_z"),
-        ("[run]\noptimizer = {name = 'adam', beta = 0.9}\n", "beta"),
+        ("[run]\nsteps = 'ten'\n", "steps"), ("[run]\nstep = 10\n", "step"),
+        ("[classes]\npreset = 'syn-small'\n[runs]\nsteps = 1\n", "runs"), ("run = 3\n", "run"),
+        ("[run]\neta_z = [1, 'x']\n", "eta_z"), ("[run]\noptimizer = {name = 'adam', beta = 0.9}\n", "beta"),
         ("not toml", ("the TOML file", "bad.toml")),
     ],
-)
+)  # fmt: skip
 def test_bad_run_files(refuses, tmp_path, text, field):
     (tmp_path / "bad.toml").write_text(text)
     refuses(field, "run", "bad.toml")

@@ -72,15 +72,11 @@ def test_nothing_finished_is_said(work, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "field"),
     [
-        (("verify", "--sgd"), "--sgd"),
-        ((*MAP, "--seeds", 1), "seeds"),
-        ((*MAP, "--batch-size", 0), "batch_size"),
-        ((*MAP, "--finite-T", 0), "context"),
-        ((*MAP, "--device", "tpu"), "device"),
-        ((*MAP, "--x", "eta_y=1e-300:1"), "eta_y"),
-        ((*MAP, "--out", "m.txt"), "--out"),
+        (("verify", "--sgd"), "--sgd"), ((*MAP, "--seeds", 1), "seeds"), ((*MAP, "--batch-size", 0), "batch_size"),
+        ((*MAP, "--finite-T", 0), "context"), ((*MAP, "--device", "tpu"), "device"),
+        ((*MAP, "--x", "eta_y=1e-300:1"), "eta_y"), ((*MAP, "--out", "m.txt"), "--out"),
     ],
-)
+)  # fmt: skip
 def test_bad_input_is_one_sentence(work, refuses, tmp_path, words, field):
     refuses(field, *words)
     assert list(tmp_path.iterdir()) == []

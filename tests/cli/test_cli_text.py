@@ -135,15 +135,11 @@ def test_predict_names_the_words_of_each_query(text_command, text, tmp_path):
 @pytest.mark.parametrize(
     ("options", "field"),
     [
-        (("--rank", 3), "rank"),
-        (("--layers", 2), "layers"),
-        (("--init", "uniform"), "init"),
-        (("--query", "zebra"), ("word", "zebra")),
-        (("--at", 6), "--at"),
-        (("--top", 0), "--top"),
+        (("--rank", 3), "rank"), (("--layers", 2), "layers"), (("--init", "uniform"), "init"),
+        (("--query", "zebra"), ("word", "zebra")), (("--at", 6), "--at"), (("--top", 0), "--top"),
         (("--resume",), "--out"),
     ],
-)
+)  # fmt: skip
 def test_predict_refuses_in_one_sentence(text_refuses, text, tmp_path, options, field):
     text_refuses(field, *PREDICT, "--data", text, "--steps", 5, "--out", "p.safetensors", *options)
     assert not (tmp_path / "p.safetensors").exists()
@@ -372,15 +368,12 @@ def test_every_setting_of_a_model_is_an_option(text_command, text, tmp_path):
 @pytest.mark.parametrize(
     ("words", "field"),
     [
-        (("--model", "transformer", "--rank", 3), "--rank"),
-        (("--width", 3), "--width"),
-        (("--norm", "post"), "norm"),
+        (("--model", "transformer", "--rank", 3), "--rank"), (("--width", 3), "--width"), (("--norm", "post"), "norm"),
         (("--model", "transformer", "--norm", "l2"), "norm"),
-        (("--model", "transformer", "--residual", "plain"), "residual"),
-        (("--layers", "two"), "layers"),
+        (("--model", "transformer", "--residual", "plain"), "residual"), (("--layers", "two"), "layers"),
         (("--eta-y", -1), "eta_y"),
     ],
-)
+)  # fmt: skip
 def test_a_setting_that_a_model_does_not_have_is_refused(text_refuses, text, tmp_path, words, field):
     text_refuses(field, "train", "--data", text, *words)
     assert not (tmp_path / "out").exists()

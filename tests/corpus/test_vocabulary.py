@@ -91,17 +91,14 @@ def test_json_round_trip(lines: list[list[str]]) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "[]",
-        "{}",
-        sign({"format": 9, "words": ["<unk>", "<eos>"], "counts": [1, 1]}),
+        "", "[]", "{}", sign({"format": 9, "words": ["<unk>", "<eos>"], "counts": [1, 1]}),
         sign({"format": 2, "words": ["<unk>", "a"], "counts": [1, 1]}),
         sign({"format": 2, "words": ["<unk>", "<eos>", "<eos>"], "counts": [1, 1, 1]}),
         sign({"format": 2, "words": ["<unk>", "<eos>"], "counts": [1, 2]}),
         sign({"format": 2, "words": ["<unk>", "<eos>"], "counts": [1]}),
         '{"format": 2, "words": ["<unk>", "<eos>"], "counts": [1, 1]}',
     ],
-)
+)  # fmt: skip
 def test_what_is_no_vocabulary(text: str) -> None:
     with pytest.raises(InputError):
         Vocabulary.from_json(text)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 
 import pytest
 
+from repository_scripts import load_script
 from scansnap.dial.components import BUILT_IN, COMPONENTS, MODES, plan
 from scansnap.dial.observables import OBSERVABLES
 from scansnap.dial.study import MARKS, AblationStudy
@@ -77,10 +77,7 @@ def test_the_page_counts_the_verdicts_of_its_tables() -> None:
 
 
 def test_the_script_writes_the_section_and_nothing_else() -> None:
-    path = ROOT / "docs" / "scripts" / "dial.py"
-    spec = importlib.util.spec_from_file_location("_script_dial", path)
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
+    script = load_script("docs/scripts/dial.py")
     cells = [
         made(mode, component, optimizer) | {"ratios": [1.0, 10.0], "seeds": 3} for component, mode, optimizer in plan()
     ]

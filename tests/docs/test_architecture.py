@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
+
+from repository_scripts import load_script
 
 ROOT = Path(__file__).parents[2]
 
 
 def order() -> list[str]:
     """As the test of imports has it."""
-    spec = importlib.util.spec_from_file_location("_import_order", ROOT / "tests" / "test_import_order.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return list(module.ORDER)
+    return list(load_script("tests/test_import_order.py").ORDER)
 
 
 def page(name: str) -> str:

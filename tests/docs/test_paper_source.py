@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+
+from repository_scripts import load_script
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
 
 
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("paper_of_the_page", ROOT / "docs" / "scripts" / "paper.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-paper = script()
+paper = load_script("docs/scripts/paper.py")
 
 
 def test_every_formula_word_and_picture_is_in_the_source() -> None:
@@ -46,15 +37,10 @@ def test_every_formula_word_and_picture_is_in_the_source() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "```sh\nls\n```",
-        "> quoted",
-        "1. first",
-        "<b>x</b>",
-        "ß",
-        "![x](y.svg)\n\nno caption",
+        "```sh\nls\n```", "> quoted", "1. first", "<b>x</b>", "ß", "![x](y.svg)\n\nno caption",
         "| a | b |\n|---|---|\n| c |",
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_printed_is_refused(text: str) -> None:
     with pytest.raises(paper.UnknownMarkupError):
         paper.latex(f"# Title\n\nAbstract.\n\n{text}")

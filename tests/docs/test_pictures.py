@@ -1,28 +1,17 @@
 """The gallery has every figure with its command, small enough to keep; its script writes what the manifest says."""
 
-import importlib.util
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
+from repository_scripts import load_script
 from scansnap.paper.report.targets import TARGETS, label
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-
-
-def script(name, folder="docs/scripts"):
-    """A script of the repository as a module, with its neighbours within reach."""
-    path = ROOT / folder / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"_script_{name}", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look there
-    spec.loader.exec_module(module)
-    return module
 
 
 def figures(page):
@@ -66,7 +55,7 @@ def reproduced(tmp_path):
 
 
 def test_the_page_says_what_the_manifest_says(reproduced, tmp_path, monkeypatch):
-    gallery = script("gallery")
+    gallery = load_script("docs/scripts/gallery.py")
     pictures = tmp_path / "pictures"
     pictures.mkdir()
     monkeypatch.setattr(gallery, "PICTURES", pictures)
@@ -95,7 +84,7 @@ def test_the_pictures_of_the_pages_are_there_and_the_film_is_light():
 
 def test_the_moving_picture_is_of_the_run_it_says():
     """Where the bars end and when attention snaps, computed anew; a tenth of a pixel is its rounding."""
-    moving = script("moving")
+    moving = load_script("docs/scripts/moving.py")
     moments = moving.compute()
     picture = (DOCS / "moving.svg").read_text(encoding="utf-8")
     assert f"snap at step {moments.snap:.0f}:" in picture

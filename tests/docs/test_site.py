@@ -3,13 +3,13 @@ navigation, links that lead somewhere, tables from the declarations, formulas wi
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
+
+from repository_scripts import load_script
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -17,13 +17,7 @@ OUTSIDE = ("hooks", "scripts")  # folders of docs/ that are no pages
 
 
 def hook(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"site_hook_{name}", DOCS / "hooks" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_script(f"docs/hooks/{name}.py")
 
 
 names = hook("names")

@@ -61,17 +61,13 @@ def test_a_drawn_class_moves_its_own_row_alone() -> None:
 @pytest.mark.parametrize(
     ("field", "change"),
     [
-        ("eta_z", {"eta_z": 0.1}),
-        ("batch_size", {"batch_size": 2}),
-        ("batch_size", {"batch_size": None}),
-        ("context", {"context": 128}),
-        ("optimizer", {"optimizer": "adam"}),
-        ("clip", {"optimizer": {"name": "sgd", "clip": 1.0}}),
-        ("update", {"update": "other"}),
+        ("eta_z", {"eta_z": 0.1}), ("batch_size", {"batch_size": 2}), ("batch_size", {"batch_size": None}),
+        ("context", {"context": 128}), ("optimizer", {"optimizer": "adam"}),
+        ("clip", {"optimizer": {"name": "sgd", "clip": 1.0}}), ("update", {"update": "other"}),
         ("engine", {"engine": "fused", "dtype": "float32"}),
         ("update", {"module": torch.nn.Identity(), "batch_size": 8, "context": 8}),
     ],
-)
+)  # fmt: skip
 def test_sgd_refuses_it(field: Field, change: dict[str, Any]) -> None:
     with refused(field):
         ss.simulate(CLASSES, **(SGD | change))

@@ -298,19 +298,15 @@ def test_muon_step() -> None:
     [
         ("constant", {0: 1, 99: 1}),
         ("cosine", {0: 1, 25: 0.5 + math.sqrt(0.125), 50: 0.5, 75: 0.5 - math.sqrt(0.125), 100: 0}),
-        ("cosine(0.2)", {0: 1, 50: 0.6, 100: 0.2}),
-        ("cosine(1)", {0: 1, 37: 1, 100: 1}),
+        ("cosine(0.2)", {0: 1, 50: 0.6, 100: 0.2}), ("cosine(1)", {0: 1, 37: 1, 100: 1}),
         ("step(10, 0.5)", {0: 1, 9: 1, 10: 0.5, 19: 0.5, 20: 0.25, 99: 0.5**9}),
-        ("step(1,2)", {0: 1, 1: 2, 5: 32, 5000: math.inf}),
-        ("step(1, 0.5)", {5000: 0}),
-        ("step(1, 0.5, 0.1)", {1: 0.5, 5000: 0.1}),
-        ("linear", {0: 1, 25: 0.75, 100: 0}),
-        ("linear(0.2, 50)", {0: 1, 25: 0.6, 50: 0.2, 99: 0.2}),
-        ("warmup(4) constant", {0: 0.25, 3: 1, 99: 1}),
+        ("step(1,2)", {0: 1, 1: 2, 5: 32, 5000: math.inf}), ("step(1, 0.5)", {5000: 0}),
+        ("step(1, 0.5, 0.1)", {1: 0.5, 5000: 0.1}), ("linear", {0: 1, 25: 0.75, 100: 0}),
+        ("linear(0.2, 50)", {0: 1, 25: 0.6, 50: 0.2, 99: 0.2}), ("warmup(4) constant", {0: 0.25, 3: 1, 99: 1}),
         ("warmup(20) cosine(0.2)", {0: 0.05, 19: 1, 20: 1, 60: 0.6, 100: 0.2}),
         ("warmup(2) step(10, 0.5)", {11: 1, 12: 0.5}),
     ],
-)
+)  # fmt: skip
 def test_schedules(schedule: str, factors: dict[int, float]) -> None:
     optimizer = Optimizer(schedule=schedule)
     assert {step: optimizer.rate_factor(step, 100) for step in factors} == pytest.approx(factors, abs=1e-15)

@@ -1,22 +1,18 @@
 """The newcomer's test finds the README's lines, runs them where nothing is, and says which one failed."""
 
-import importlib.util
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from repository_scripts import load_script
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def newcomer():
-    spec = importlib.util.spec_from_file_location("_script_newcomer", ROOT / "packaging" / "newcomer.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look there
-    spec.loader.exec_module(module)
-    return module
+    return load_script("packaging/newcomer.py")
 
 
 @pytest.fixture

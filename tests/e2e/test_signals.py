@@ -12,12 +12,12 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import scansnap as ss
 from scansnap.cli import run as run_command
 from scansnap.cli import sweep as sweep_command
+from scansnap.cli.text import predict as predict_command
 from scansnap.cli.text import train as text_command
 from scansnap.dynamics import checkpoint
 from scansnap.interrupt import DelayedInterrupt, block_signals_in_children, handle_sigterm, signal_exit_code
@@ -26,103 +26,53 @@ BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["
 RUN = ("run", "--optimizer", "adam", "--eta-y", 0.1, "--eta-z", 0.01, "--steps", 40, "--record", "all", "--no-figure")
 
 
-@pytest.fixture
-def ended(monkeypatch):
-    """A signal at the first word of progress of a command."""
-
-    def when(module, name, number):
-        @contextmanager
-        def bar(*_):
-            sent = []
-
-            def report(*_):
-                if not sent:
-                    sent.append(number)
-                    signal.raise_signal(number)
-
-            yield report
-
-        monkeypatch.setattr(module, name, bar)
-
-    return when
+TEXT = ("--data", "t.txt", "--steps", 6, "--batch", 2, "--length", 5, "--device", "cpu", "--json")
+SWEEP = '[classes]\npreset = "syn-small"\n[grid]\neta_z = [1, 2, 3]\nratio = 1\n[run]\nsteps = 2\n[groups]\nruns = 1\n'
+# words, the module whose progress is interrupted, the name of the result, and what of it must be the same
+COMMANDS = {
+    "run": (RUN, run_command, "zarr", lambda path, out: ss.load(path).z.values.tobytes()),
+    "prediction": (("text", "predict", *TEXT), predict_command, "safetensors",
+                   lambda path, out: json.loads(out)["predicted"]),
+    "training": (("text", "train", *TEXT, "--eta-y", 5, "--eta-z", 1), text_command, "safetensors",
+                 lambda path, out: json.loads(out)["perplexity"]),
+    "sweep": (("sweep", "s.toml", "--device", "cpu"), sweep_command, "zarr",
+              lambda path, out: ss.load(path / "classes-0.zarr").loss.values.tobytes()),
+}  # fmt: skip
 
 
 @BOTH
-def test_a_run_keeps_its_steps(scansnap, ended, monkeypatch, tmp_path, number):
-    assert scansnap(*RUN, "--out", "whole.zarr")[0] == 0
-    with monkeypatch.context():
-        ended(run_command, "progress_bar", number)
-        code, out, err = scansnap(*RUN, "--out", "a.zarr")
-    assert code == 128 + number
-    assert out == ""
-    assert "--resume" in err
-    assert "--resume" in err
-    assert checkpoint.read(tmp_path / "a.zarr.partial").values["step"] > 0
-    monkeypatch.undo()
-    monkeypatch.chdir(tmp_path)
-    assert scansnap(*RUN, "--out", "a.zarr", "--resume")[0] == 0
-    np.testing.assert_array_equal(ss.load(tmp_path / "a.zarr").z, ss.load(tmp_path / "whole.zarr").z)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.zarr", "whole.zarr"]
-
-
-@BOTH
-def test_a_prediction_keeps_its_steps(scansnap, ended, monkeypatch, tmp_path, number):
-    from scansnap.cli.text import predict as predict_command
-
-    (tmp_path / "t.txt").write_text("the cat sat on the mat\nthe dog ran in the park\n" * 30)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_what_is_done_is_kept_and_continued(scansnap, monkeypatch, tmp_path, name, number):
+    """The signal comes at the first word of progress of the work itself."""
+    words, module, suffix, result = COMMANDS[name]
     monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
-    words = ("text", "predict", "--data", "t.txt", "--steps", 6, "--batch", 2, "--length", 5, "--device", "cpu")
-    code, whole, err = scansnap(*words, "--json", "--out", "whole.safetensors")
+    (tmp_path / "s.toml").write_text(SWEEP)
+    (tmp_path / "t.txt").write_text("the cat sat on the mat\nthe dog ran in the park\n" * 30)
+    usual, sent = module.progress_bar, []
+
+    @contextmanager
+    def bar(label):
+        def report(*_):
+            if not sent:
+                sent.append(number)
+                signal.raise_signal(number)
+
+        yield report
+
+    code, whole, err = scansnap(*words, "--out", f"whole.{suffix}")
     assert code == 0, err
     with monkeypatch.context() as patch:
-        patch.setattr(predict_command, "progress_bar", predict_command.progress_bar)  # put back afterwards
-        ended(predict_command, "progress_bar", number)
-        code, out, err = scansnap(*words, "--json", "--out", "a.safetensors")
-    assert code == 128 + number, err
-    assert out == ""
+        patch.setattr(module, "progress_bar", lambda label: (usual if label == "reading the text" else bar)(label))
+        code, out, err = scansnap(*words, "--out", f"a.{suffix}")
+    assert (code, out) == (128 + number, ""), err
     assert "--resume" in err
-    code, out, _ = scansnap(*words, "--json", "--out", "a.safetensors", "--resume")
-    assert code == 0
-    assert json.loads(out)["predicted"] == json.loads(whole)["predicted"]
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.safetensors", "cache", "t.txt", "whole.safetensors"]
-
-
-@BOTH
-def test_a_training_keeps_its_steps(scansnap, ended, monkeypatch, tmp_path, number):
-    (tmp_path / "t.txt").write_text("the cat sat on the mat\nthe dog ran in the park\n" * 30)
-    monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
-    words = ("text", "train", "--data", "t.txt", "--steps", 6, "--batch", 2, "--length", 5, "--eta-y", 5, "--eta-z", 1)
-    words += ("--device", "cpu", "--json")
-    code, whole, err = scansnap(*words, "--out", "whole.safetensors")
+    if name == "run":
+        assert checkpoint.read(tmp_path / "a.zarr.partial").values["step"] > 0
+    code, out, err = scansnap(*words, "--out", f"a.{suffix}", "--resume")
     assert code == 0, err
-    with monkeypatch.context() as patch:
-        bar = text_command.progress_bar
-        ended(text_command, "progress_bar", number)
-        pressed = text_command.progress_bar
-        patch.setattr(text_command, "progress_bar", lambda label: (pressed if label == "training" else bar)(label))
-        code, out, err = scansnap(*words, "--out", "a.safetensors")
-    assert code == 128 + number, err
-    assert out == ""
-    assert "--resume" in err
-    monkeypatch.setattr(text_command, "progress_bar", bar)
-    code, out, _ = scansnap(*words, "--out", "a.safetensors", "--resume")
-    assert code == 0
-    assert json.loads(out)["perplexity"] == json.loads(whole)["perplexity"]
-
-
-@BOTH
-def test_a_sweep_keeps_its_groups(scansnap, ended, monkeypatch, tmp_path, number):
-    (tmp_path / "s.toml").write_text('[classes]\npreset = "syn-small"\n[grid]\neta_z = [1, 2, 3]\nratio = 1\n'
-                                     "[run]\nsteps = 2\n[groups]\nruns = 1\n")  # fmt: skip
-    ended(sweep_command, "progress_bar", number)
-    code, out, err = scansnap("sweep", "s.toml", "--out", "s.zarr", "--device", "cpu")
-    assert code == 128 + number
-    assert out == ""
-    assert "--resume" in err
-    monkeypatch.setattr(sweep_command, "progress_bar", contextmanager(lambda label: iter([lambda *_: None])))
-    assert scansnap("sweep", "s.toml", "--out", "s.zarr", "--resume")[0] == 0
-    assert ss.load(tmp_path / "s.zarr" / "classes-0.zarr").attrs["complete"] == 1
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["s.toml", "s.zarr"]
+    assert result(tmp_path / f"a.{suffix}", out) == result(tmp_path / f"whole.{suffix}", whole)
+    left = {path.name for path in tmp_path.iterdir()} - {"cache", "s.toml", "t.txt"}
+    assert left == {f"a.{suffix}", f"whole.{suffix}"}
 
 
 @BOTH

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import scansnap as ss
+from repository_scripts import load_script
 from scansnap.kernels.cpu import library
 
 FOLDER = Path(__file__).parent
@@ -18,12 +19,7 @@ CLOSE = {"rtol": 1e-9, "atol": 1e-12}
 
 @pytest.fixture(scope="module")
 def made():
-    import importlib.util
-
-    spec = importlib.util.spec_from_file_location("golden_make", FOLDER / "make.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("tests/golden/make.py")
 
 
 def stored(name):

@@ -122,17 +122,12 @@ def paper(q: int, **options: Any) -> tuple[xr.Dataset, xr.Dataset]:
 @pytest.mark.parametrize(
     "options",
     [
-        {},
-        {"init": "uniform", "query_in_keys": True, "outputs": "next"},
-        {"init": "normal(0.3)"},
-        {"context": math.inf},
-        {"context": math.inf, "batch_size": None},
-        {"position_bias": 0.05},
-        {"init": "uniform", "optimizer": {"y": {"schedule": "cosine(0.1)"}}},
-        {"sampling": "tokens", "init": "uniform"},
+        {}, {"init": "uniform", "query_in_keys": True, "outputs": "next"}, {"init": "normal(0.3)"},
+        {"context": math.inf}, {"context": math.inf, "batch_size": None}, {"position_bias": 0.05},
+        {"init": "uniform", "optimizer": {"y": {"schedule": "cosine(0.1)"}}}, {"sampling": "tokens", "init": "uniform"},
     ],
     ids=lambda options: " ".join(map(str, options.values())) or "lumped",
-)
+)  # fmt: skip
 @pytest.mark.parametrize("kernel", [{"tensor": True}, {"tensor": False, "warps": 1}], ids=["strips", "lanes"])
 def test_what_leaves_is_that_of_the_general_path(
     kernel: dict[str, Any], options: dict[str, Any], on_blocks: dict[str, Any], monkeypatch: pytest.MonkeyPatch

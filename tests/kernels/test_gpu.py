@@ -35,17 +35,14 @@ def test_the_same_data_is_drawn_on_both_devices(length):
 @pytest.mark.parametrize(
     "options",
     [
-        {},
-        {"init": "uniform", "optimizer": "adam"},
-        {"init": "normal(0.3)", "optimizer": "muon", "heads": 2},
+        {}, {"init": "uniform", "optimizer": "adam"}, {"init": "normal(0.3)", "optimizer": "muon", "heads": 2},
         {"residual": "normed", "query_in_keys": True, "outputs": "next"},
         {"norm": "layernorm", "residual": "plain", "optimizer": "adamw"},
         {"norm": "none", "position_bias": 0.05, "optimizer": "nesterov"},
-        {"context": math.inf, "batch_size": None, "optimizer": "sign"},
-        {"context": math.inf},
+        {"context": math.inf, "batch_size": None, "optimizer": "sign"}, {"context": math.inf},
     ],
     ids=lambda options: " ".join(map(str, options.values())) or "plain",
-)
+)  # fmt: skip
 def test_a_run_gives_the_same_numbers_on_both_devices(options):
     classes = ss.SequenceClasses.syn_medium(2)
     momentum = 0.0 if str(options.get("optimizer")).startswith("adam") else 0.5
@@ -93,15 +90,12 @@ def test_a_block_for_each_run_gives_the_numbers_of_the_general_path(q, variables
 @pytest.mark.parametrize(
     "options",
     [
-        {},
-        {"init": "normal(0.3)", "query_in_keys": True, "outputs": "next"},
-        {"position_bias": 0.05},
-        {"context": math.inf},
-        {"context": math.inf, "batch_size": None},
+        {}, {"init": "normal(0.3)", "query_in_keys": True, "outputs": "next"}, {"position_bias": 0.05},
+        {"context": math.inf}, {"context": math.inf, "batch_size": None},
         {"context": 2000, "optimizer": {"z": {"schedule": "step(3, 0.5)"}}},
     ],
     ids=lambda options: " ".join(map(str, options.values())) or "plain",
-)
+)  # fmt: skip
 def test_a_block_for_each_run_takes_the_options_of_the_fused_path(options):
     runs = ss.grid(eta_z=[0.5, 1.0], ratio=2.0, seed=[0, 7], momentum=0.5)
     arguments = {"steps": 8, "record": [0, 8], "device": "cuda"} | options

@@ -27,13 +27,10 @@ CLASSES = ss.SequenceClasses(
 ATTENTION = np.array([[0.2, 0.6, 0.2, 0, 0, 0, 0], [0.75, 0, 0, 0.25, 0, 0, 0], [1, 0, 0, 0, 0, 0, 0]])
 
 LABELLED = [
-    (measure.entropy, ()),
-    (measure.effective_support, ()),
-    (measure.top_mass, ()),
-    (lambda c: measure.top_mass(c, 2), ()),
-    (lambda c: measure.distinct_entropy(c, CLASSES), ("seq_class",)),
+    (measure.entropy, ()), (measure.effective_support, ()), (measure.top_mass, ()),
+    (lambda c: measure.top_mass(c, 2), ()), (lambda c: measure.distinct_entropy(c, CLASSES), ("seq_class",)),
     (lambda c: measure.recall(c, CLASSES, 0.21), ("seq_class",)),
-]
+]  # fmt: skip
 
 
 def test_distinct_tokens_by_hand() -> None:

@@ -142,16 +142,12 @@ def test_class_that_is_never_drawn_tells_nothing() -> None:
     [
         ([[1, -1]], {}, ("the table", "with a negative or non-finite number")),
         ([[1.0, math.nan]], {}, ("the table", "with a negative or non-finite number")),
-        ([[1, 1], [0, 0]], {"p_class": [0.5, 0.5]}, ("the table", "empty in row 1")),
-        ([[0, 0]], {}, "p_class"),
-        ([[1, 1]], {"p_class": [0.5, 0.5]}, "p_class"),
-        ([[1, 1]], {"queries": [1, 2]}, "queries"),
-        ([[1, 1]], {"queries": [1], "query": 2}, "query"),
-        (BY_HAND, {"query": 2}, "query"),
-        (BY_HAND, {"p_class": [1, 0, 0]}, "p_class and queries"),
-        ([1, 2], {}, ("the table", "of shape (2,)")),
+        ([[1, 1], [0, 0]], {"p_class": [0.5, 0.5]}, ("the table", "empty in row 1")), ([[0, 0]], {}, "p_class"),
+        ([[1, 1]], {"p_class": [0.5, 0.5]}, "p_class"), ([[1, 1]], {"queries": [1, 2]}, "queries"),
+        ([[1, 1]], {"queries": [1], "query": 2}, "query"), (BY_HAND, {"query": 2}, "query"),
+        (BY_HAND, {"p_class": [1, 0, 0]}, "p_class and queries"), ([1, 2], {}, ("the table", "of shape (2,)")),
     ],
-)
+)  # fmt: skip
 def test_bad_input(data: Any, settings: dict[str, Any], field: str) -> None:
     with refused(field):
         distinctness(data, **settings)

@@ -150,14 +150,11 @@ def test_rank_correlation_needs_an_order() -> None:
     [
         (lambda d: d.drop_vars("z"), ("data", "without z")),
         (lambda d: d.drop_vars("attention"), ("data", "without attention")),
-        (lambda d: d.isel(t=[3]), ("t", "1 recorded values")),
-        (lambda d: d.isel(t=[3, 1, 2]), "t"),
-        (lambda d: d.isel(t=0, drop=True), "data"),
-        (lambda d: d.isel(token=slice(5)), "classes"),
-        (lambda d: d.assign_coords(query=[0, 1]), ("classes", "with the query 6")),
-        (lambda d: d["z"], "data"),
+        (lambda d: d.isel(t=[3]), ("t", "1 recorded values")), (lambda d: d.isel(t=[3, 1, 2]), "t"),
+        (lambda d: d.isel(t=0, drop=True), "data"), (lambda d: d.isel(token=slice(5)), "classes"),
+        (lambda d: d.assign_coords(query=[0, 1]), ("classes", "with the query 6")), (lambda d: d["z"], "data"),
     ],
-)
+)  # fmt: skip
 def test_bad_trajectories_are_refused_in_words(change, field) -> None:  # type: ignore[no-untyped-def]
     with refused(field):
         fates(change(straight(TIMES, RATES)), CLASSES)

@@ -342,14 +342,11 @@ def test_runs_without_a_seed_are_not_pooled() -> None:
         (lambda d: d.drop_vars("attention"), {}, ("data", "without attention")),
         (lambda d: d.isel(t=slice(8)), {}, ("t", 7)),
         (lambda d: d.expand_dims(head=2), {}, ("attention", "dimension head")),
-        (lambda d: d.isel(token=slice(4)), {}, "classes"),
-        (lambda d: d, {"exponent": 2}, "exponent"),
-        (lambda d: d, {"exponent": 0}, "exponent"),
-        (lambda d: d, {"resamples": 3}, "resamples"),
-        (lambda d: d, {"classes": None, "local": True}, "local"),
-        (lambda d: d, {"classes": "syn-small"}, "classes"),
+        (lambda d: d.isel(token=slice(4)), {}, "classes"), (lambda d: d, {"exponent": 2}, "exponent"),
+        (lambda d: d, {"exponent": 0}, "exponent"), (lambda d: d, {"resamples": 3}, "resamples"),
+        (lambda d: d, {"classes": None, "local": True}, "local"), (lambda d: d, {"classes": "syn-small"}, "classes"),
     ],
-)
+)  # fmt: skip
 def test_bad_input_is_refused_in_words(change, options, field) -> None:  # type: ignore[no-untyped-def]
     data = change(trajectory(TIMES, knee(TIMES, 1.0)))
     with refused(field):

@@ -26,8 +26,11 @@ def test_panels_hold_the_attention_of_common_then_distinct_tokens():
     assert seen.z[-1, 10:].max() > 0 > seen.z[-1, :10].max()
 
 
-@pytest.mark.parametrize("options", [{}, {"heads": 2}, {"record": [0, 30]}, {"record": [30]}], ids=str)
-@pytest.mark.parametrize("preset", ["syn-small", "syn-medium", "zipf"])
+@pytest.mark.parametrize(
+    ("preset", "options"),
+    [("syn-small", {}), ("syn-medium", {"heads": 2}), ("zipf", {"record": [0, 30]}), ("syn-small", {"record": [30]})],
+    ids=str,
+)
 def test_it_draws(tmp_path, preset, options):
     data = trajectory(ss.SequenceClasses.preset(preset), **options)
     path = tmp_path / "figure.png"

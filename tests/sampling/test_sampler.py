@@ -13,7 +13,7 @@ import torch
 from scipy import sparse, stats
 from torch import Tensor
 
-from refusals import refused
+from refusals import bad_values, refused
 from scansnap.classes import SequenceClasses
 from scansnap.classes.sampler import ClassSampler
 from scansnap.dynamics.engines.batches import Batches
@@ -159,16 +159,11 @@ def test_descriptions_tell_data_apart() -> None:
 @pytest.mark.parametrize(
     ("given", "field"),
     [
-        ({"context": 1}, "context"),
-        ({"context": math.inf}, "context"),
-        ({"query": [5, 6]}, "query"),
-        ({"query": [5]}, "query"),
-        ({"p_class": [1.0]}, "p_class"),
-        ({"next_token": [1, 2]}, "next_token and p_next"),
-        ({"p_next": None}, "next_token and p_next"),
-        ({"p_next": [[1.0]]}, "p_next"),
+        *bad_values(
+            context=[1, math.inf], query=[[5, 6], [5]], p_class=[[1.0]], p_next=[[[1.0]]], p_context=[np.zeros((0, 6))],
+        ),
+        ({"next_token": [1, 2]}, "next_token and p_next"), ({"p_next": None}, "next_token and p_next"),
         ({"p_next": [[1] + [0] * 5, [0.5] + [0] * 5]}, "the sum of P(next|1)"),
-        ({"p_context": np.zeros((0, 6))}, "p_context"),
     ],
 )  # fmt: skip
 def test_bad_tables_are_refused(given: dict[str, Any], field: str) -> None:

@@ -143,15 +143,16 @@ def command(tmp_path, monkeypatch):
             "--batch", 4, "--length", 8, "--device", "cpu", "--out", "m.safetensors")  # fmt: skip
 
 
-def wait_for_checkpoint(folder):
+def wait_for_checkpoint(folder, processes):
     while not (folder / "m.safetensors").exists():
+        assert [process.poll() for process in processes] == [None, None], ended(processes)
         time.sleep(0.02)
 
 
 @pytest.mark.integration
 def test_ctrl_c_in_any_process_ends_all_and_loses_nothing(command, tmp_path, scansnap):
     processes = start([*command, "--steps", 10**6, "--checkpoint-seconds", 0])
-    wait_for_checkpoint(tmp_path)
+    wait_for_checkpoint(tmp_path, processes)
     processes[1].send_signal(signal.SIGINT)
     codes, out, err = ended(processes)
     assert (codes, out, err[1]) == ([130, 130], ["", ""], "")
@@ -171,7 +172,7 @@ def test_ctrl_c_in_any_process_ends_all_and_loses_nothing(command, tmp_path, sca
 @pytest.mark.integration
 def test_a_process_that_dies_ends_the_others(command, tmp_path):
     processes = start([*command, "--steps", 10**6, "--checkpoint-seconds", 0])
-    wait_for_checkpoint(tmp_path)
+    wait_for_checkpoint(tmp_path, processes)
     processes[1].kill()
     codes, _, err = ended(processes)
     assert (codes, err[1]) == ([1, -signal.SIGKILL], "")

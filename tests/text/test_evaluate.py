@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from refusals import refused
+from refusals import bad_values, refused
 from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.text.evaluation import AttentionStatistics, attention_statistics, evaluate, perplexity, stream_batches
 from scansnap.text.model import sparsify_attention, top_mass_mask
@@ -271,14 +271,10 @@ def test_text(model):
 @pytest.mark.parametrize(
     ("options", "field"),
     [
-        ({"prompt": []}, "prompt"),
-        ({"temperature": -1}, "temperature"),
-        ({"top_k": 0}, "top_k"),
-        ({"avoid": range(M)}, "avoid"),
-        ({"prompt": [M]}, "prompt"),
+        *bad_values(prompt=[[], [M]], temperature=[-1], top_k=[0], avoid=[range(M)]),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_bad_sampling_input_is_named(model, options, field):
     with refused(field):
         sample_tokens(model, **{"prompt": [1], "n": 1} | options)

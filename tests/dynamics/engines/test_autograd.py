@@ -190,16 +190,13 @@ class Dropping(nn.Module):
 @pytest.mark.parametrize(
     ("options", "field"),
     [
-        ({"module": Dropping()}, "module"),
-        ({"module": nn.Identity()}, ("module", "Identity")),
+        ({"module": Dropping()}, "module"), ({"module": nn.Identity()}, ("module", "Identity")),
         ({"module": nn.Embedding(M, 3)}, "what the module returns"),
-        ({"module": YZ(M), "attention": ["q"]}, "attention"),
-        ({"module": YZ(M), "norm": "none"}, "norm"),
-        ({"module": YZ(M), "variables": ["entropy"]}, "variables"),
-        ({"module": YZ(M), "context": np.inf}, "context"),
+        ({"module": YZ(M), "attention": ["q"]}, "attention"), ({"module": YZ(M), "norm": "none"}, "norm"),
+        ({"module": YZ(M), "variables": ["entropy"]}, "variables"), ({"module": YZ(M), "context": np.inf}, "context"),
         ({"attention": ["z"]}, "attention"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_trained_is_one_sentence(options, field) -> None:
     with refused(field):
         ss.simulate(CLASSES, eta_y=0.1, eta_z=0.1, **{**COMMON, **options})

@@ -11,14 +11,8 @@ from refusals import refused
 PLAIN = ss.SequenceClasses.synthetic(n_queries=3, next_per_query=2, common=3, distinct=4)
 NEXT = PLAIN.next_token[[0, 1, 0, 2, 1, 3]]  # 0 and 1 follow two queries each
 COMMON = {
-    "eta_y": 0.5,
-    "eta_z": 0.3,
-    "steps": 15,
-    "batch_size": 8,
-    "context": 12,
-    "record": [0, 7, 15],
-    "device": "cpu",
-}
+    "eta_y": 0.5, "eta_z": 0.3, "steps": 15, "batch_size": 8, "context": 12, "record": [0, 7, 15], "device": "cpu",
+}  # fmt: skip
 
 
 def shared(**options) -> ss.SequenceClasses:

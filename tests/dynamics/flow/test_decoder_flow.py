@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gap_reference import exact_gap
 
-from refusals import refused
+from refusals import bad_values, refused
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.flow.decoder import decoder_flow
 from scansnap.dynamics.flow.integrate import flow
@@ -81,17 +81,12 @@ def test_dataset_layout() -> None:
 @pytest.mark.parametrize(
     ("wrong", "field"),
     [
-        ({"f": np.ones(3)}, "f"),
-        ({"f": [[np.nan]]}, "f"),
-        ({"f": "identity"}, "f"),
-        ({"p_class": [0.5, 0.6]}, "p_class"),
-        ({"p_class": [1.0]}, "p_class"),
-        ({"eta_y": -1.0}, "eta_y"),
-        ({"t": [1.0, 0.5]}, "t"),
-        ({"vocab_size": 1}, "vocab_size"),
-        ({"rtol": 0.0}, "rtol"),
+        *bad_values(
+            f=[np.ones(3), [[np.nan]], "identity"], p_class=[[0.5, 0.6], [1.0]], eta_y=[-1.0], t=[[1.0, 0.5]],
+            vocab_size=[1], rtol=[0.0],
+        ),
     ],
-)
+)  # fmt: skip
 def test_bad_input_is_named(wrong: dict, field: str) -> None:
     right = {"f": np.eye(2), "p_class": None, "eta_y": 1.0, "t": [1.0], "vocab_size": 5}
     with refused(field):

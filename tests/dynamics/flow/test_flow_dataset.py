@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from refusals import refused
+from refusals import bad_values, refused
 from scansnap.checks import InputError
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.flow.events import EntropyBelow
@@ -59,27 +59,13 @@ def test_leaves_the_number_of_threads_alone() -> None:
 @pytest.mark.parametrize(
     ("wrong", "field"),
     [
-        ({"t": [-1.0, 2.0]}, "t"),
-        ({"t": [2.0, 1.0]}, "t"),
-        ({"t": [1.0, 1.0]}, "t"),
-        ({"t": []}, "t"),
-        ({"t": [[1.0]]}, "t"),
-        ({"t": [1.0, math.inf]}, "t"),
-        ({"t": "soon"}, "t"),
-        ({"eta_y": 0.0}, "eta_y"),
-        ({"eta_y": math.nan}, "eta_y"),
-        ({"eta_z": -1.0}, "eta_z"),
-        ({"eta_z": math.inf}, "eta_z"),
-        ({"rtol": 1e-16}, "rtol"),
-        ({"atol": 0.0}, "atol"),
-        ({"variables": ("attention", "entropie")}, "variables"),
-        ({"z0": np.zeros((1, 3))}, "z0"),
-        ({"z0": np.full((2, 34), math.nan)}, "z0"),
-        ({"z0": "prior"}, "z0"),
-        ({"device": "tpu0"}, "device"),
-        ({"device": "mps"}, "device"),
+        *bad_values(
+            t=[[-1.0, 2.0], [2.0, 1.0], [1.0, 1.0], [], [[1.0]], [1.0, math.inf], "soon"], eta_y=[0.0, math.nan],
+            eta_z=[-1.0, math.inf], rtol=[1e-16], atol=[0.0], variables=[("attention", "entropie")],
+            z0=[np.zeros((1, 3)), np.full((2, 34), math.nan), "prior"], device=["tpu0", "mps"],
+        ),
     ],
-)
+)  # fmt: skip
 def test_bad_input_is_named(wrong: dict, field: str) -> None:
     with refused(field):
         flow(SequenceClasses.syn_small(), **{"t": [1.0], **wrong})

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import scansnap as ss
-from refusals import refused
+from refusals import bad_values, refused
 from scansnap.dynamics.flow.events import Crossing
 from scansnap.theory.applicability import why_flow_not_applicable
 
@@ -90,15 +90,13 @@ def test_the_theory_is_told_of_it() -> None:
 @pytest.mark.parametrize(
     ("options", "field"),
     [
-        ({"weight_decay_y": -1}, "weight_decay_y"),
-        ({"weight_decay_z": math.nan}, "weight_decay_z"),
-        ({"eta_y": 0.0}, "eta_y"),
-        ({"eta_y": 0.0, "eta_z": 0.0, "y0": np.zeros((18, 18))}, "eta_y"),
-        ({"y0": np.zeros(3)}, ("y0", "shape (3,)")),
-        ({"y0": np.arange(324.0).reshape(18, 18)}, "y0"),
-        ({"y0": np.full((18, 18), math.inf)}, "y0"),
+        *bad_values(
+            weight_decay_y=[-1], weight_decay_z=[math.nan], eta_y=[0.0],
+            y0=[np.arange(324.0).reshape(18, 18), np.full((18, 18), math.inf)],
+        ),
+        ({"eta_y": 0.0, "eta_z": 0.0, "y0": np.zeros((18, 18))}, "eta_y"), ({"y0": np.zeros(3)}, ("y0", "shape (3,)")),
     ],
-)
+)  # fmt: skip
 def test_bad_input_is_named(options: dict, field: str) -> None:
     with refused(field):
         ss.flow(CLASSES, t=[1.0], **options)

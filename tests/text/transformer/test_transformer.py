@@ -7,7 +7,7 @@ import torch
 from dropout_masks import check_dropout
 from transformer_reference import Reference, optimizer
 
-from refusals import refused
+from refusals import bad_values, refused
 from scansnap.text.transformer.model import Transformer
 from scansnap.text.transformer.settings import TransformerSettings
 
@@ -27,19 +27,13 @@ def batch(b=3, t=9, seed=0, m=M):
 @pytest.mark.parametrize(
     "options",
     [
-        {},
-        {"layers": 2, "heads": 3},
-        {"norm": "pre", "layers": 2},
-        {"tied": True},
-        {"optimizer": "momentum"},
-        {"optimizer": "adam", "eta": 0.01},
-        {"optimizer": "adamw", "eta": 0.01, "weight_decay": 0.1},
-        {"optimizer": "nesterov", "weight_decay": 0.1},
-        {"clip": None, "eta": 0.1, "positions": "none"},
+        {}, {"layers": 2, "heads": 3}, {"norm": "pre", "layers": 2}, {"tied": True}, {"optimizer": "momentum"},
+        {"optimizer": "adam", "eta": 0.01}, {"optimizer": "adamw", "eta": 0.01, "weight_decay": 0.1},
+        {"optimizer": "nesterov", "weight_decay": 0.1}, {"clip": None, "eta": 0.1, "positions": "none"},
         {"tied": True, "optimizer": "adam", "eta": 0.01, "clip": 0.1},
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_trains_as_the_same_model_of_torchs_own_layers(options):
     model = Transformer(small(**options))
     reference = Reference(model)
@@ -228,21 +222,14 @@ def test_an_underflowing_target_has_a_finite_loss():
 @pytest.mark.parametrize(
     ("options", "field"),
     [
-        ({"heads": 5}, "heads"),
-        ({"width": 9, "heads": 3}, "width"),
-        ({"positions": "rope", "heads": 4}, "width"),
-        ({"dropout": 1.0}, "dropout"),
-        ({"norm": "both"}, "norm"),
-        ({"positions": "absolute"}, "positions"),
-        ({"optimizer": "muon"}, "optimizer"),
-        ({"clip": 0.0}, "clip"),
-        ({"bias": 1}, "bias"),
-        ({"precision": "bf16"}, "precision"),
-        ({"mask_share": 0}, "mask_share"),
-        ({"layers": 0}, "layers"),
+        *bad_values(
+            heads=[5], dropout=[1.0], norm=["both"], positions=["absolute"], optimizer=["muon"], clip=[0.0], bias=[1],
+            precision=["bf16"], mask_share=[0], layers=[0],
+        ),
+        ({"width": 9, "heads": 3}, "width"), ({"positions": "rope", "heads": 4}, "width"),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_bad_settings_are_named(options, field):
     with refused(field):
         small(**options)

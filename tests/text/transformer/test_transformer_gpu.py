@@ -29,19 +29,15 @@ def losses(model, data):
 @pytest.mark.parametrize(
     "options",
     [
-        {},
-        {"precision": "bf16"},
-        {"optimizer": "adam", "eta": 0.01},
+        {}, {"precision": "bf16"}, {"optimizer": "adam", "eta": 0.01},
         {"optimizer": "adamw", "eta": 0.01, "weight_decay": 0.1, "precision": "bf16"},
-        {"optimizer": "nesterov", "eta": 0.1},
-        {"objective": "masked"},
-        {"dropout": 0.0, "layers": 2},
+        {"optimizer": "nesterov", "eta": 0.1}, {"objective": "masked"}, {"dropout": 0.0, "layers": 2},
         {"dropout": 0.0, "precision": "bf16", "positions": "alibi"},
         {"tied": True, "positions": "rope", "precision": "bf16"},
         {"positions": "alibi", "heads": 4, "optimizer": "momentum"},
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_recorded_steps_are_the_steps(options):
     """Bit for bit, with batches of another shape between them; and the same again in a second run."""
     data = batches(8)

@@ -19,15 +19,11 @@ needs_triton = pytest.mark.skipif(not triton_available(), reason="no Triton")
 FUSED = [
     {"optimizer": optimizer, "residual": residual, "norm": norm, "query_in_keys": self_too, "length": length}
     for optimizer, residual, norm, self_too, length in [
-        ("sgd", "none", "l2", False, 35),
-        ("sgd", "normed", "l2", True, 35),
-        ("sgd", "plain", "l2", False, 64),
-        ("sgd", "none", "none", True, 7),
-        ("sgd", "none", "l2", False, 1),
-        ("momentum", "none", "l2", False, 35),
+        ("sgd", "none", "l2", False, 35), ("sgd", "normed", "l2", True, 35), ("sgd", "plain", "l2", False, 64),
+        ("sgd", "none", "none", True, 7), ("sgd", "none", "l2", False, 1), ("momentum", "none", "l2", False, 35),
         ("adam", "normed", "l2", False, 35),
     ]
-]
+]  # fmt: skip
 FUSED += [{**FUSED[0], "precision": "bf16x3"}, {**FUSED[5], "precision": "bf16x3"}, {**FUSED[0], "precision": "tf32"}]
 FUSED += [  # windows of more than one tile
     {"length": 65},
@@ -136,18 +132,13 @@ def test_a_run_repeats_bit_by_bit(optimizer):
 @pytest.mark.parametrize(
     "options",
     [
-        {},
-        {"optimizer": "momentum"},
-        {"optimizer": "adam", "rank": 20},
-        {"optimizer": "nesterov"},
-        {"optimizer": "adamw", "weight_decay": 0.1},
-        {"weight_decay": 0.001},
-        {"layers": 2, "residual": "normed"},
+        {}, {"optimizer": "momentum"}, {"optimizer": "adam", "rank": 20}, {"optimizer": "nesterov"},
+        {"optimizer": "adamw", "weight_decay": 0.1}, {"weight_decay": 0.001}, {"layers": 2, "residual": "normed"},
         {"layers": 3, "rank": 20, "residual": "plain", "activation": "relu"},
         {"layers": 2, "optimizer": "adam", "activation": "none", "query_in_keys": True},
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_plain_torch_gives_the_same_on_both_devices(options):
     data = batches(1003, 5, 12, 4)
     arguments = settings(**options, dtype="float64")

@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from refusals import refused
+from refusals import bad_values, refused
 from scansnap.text.yz.model import YZTransformer
 from scansnap.text.yz.settings import YZSettings
 
@@ -16,26 +16,14 @@ from scansnap.text.yz.settings import YZSettings
 @pytest.mark.parametrize(
     ("options", "field"),
     [
-        ({"vocab_size": 1}, "vocab_size"),
-        ({"layers": 0}, "layers"),
-        ({"rank": 0}, "rank"),
-        ({"rank": 11, "init": "uniform"}, "rank"),
-        ({"norm": "layernorm"}, "norm"),
-        ({"residual": "yes"}, "residual"),
-        ({"activation": "gelu"}, "activation"),
-        ({"optimizer": "muon"}, "optimizer"),
-        ({"query_in_keys": 1}, "query_in_keys"),
-        ({"momentum": 1.0}, "momentum"),
-        ({"eta_y": -1}, "eta_y"),
-        ({"eta_z": (1.0, 2.0)}, "eta_z"),
-        ({"eta_z": "fast"}, "eta_z"),
-        ({"init": "ones"}, "init"),
-        ({"rank": 3}, "init"),
-        ({"layers": 2}, "init"),
-        ({"precision": "fp8"}, "precision"),
-        ({"dtype": "float16"}, "dtype"),
+        *bad_values(
+            vocab_size=[1], layers=[0], rank=[0], norm=["layernorm"], residual=["yes"], activation=["gelu"],
+            optimizer=["muon"], query_in_keys=[1], momentum=[1.0], eta_y=[-1], eta_z=[(1.0, 2.0), "fast"],
+            init=["ones"], precision=["fp8"], dtype=["float16"],
+        ),
+        ({"rank": 11, "init": "uniform"}, "rank"), ({"rank": 3}, "init"), ({"layers": 2}, "init"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_is_refused(options, field):
     with refused(field):
         YZSettings(**{"vocab_size": 10, **options})
