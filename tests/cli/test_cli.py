@@ -152,10 +152,10 @@ def test_default_outputs_are_numbered(scansnap, tmp_path):
 
 
 def test_starting_is_quick_because_torch_is_loaded_late():
-    for code in ("import scansnap", "import scansnap.cli.app", "import scansnap; scansnap.SequenceClasses.syn_small()"):
-        process = subprocess.run([sys.executable, "-c", f"{code}\nimport sys; print('torch' in sys.modules)"],
-                              capture_output=True, text=True, check=True)  # fmt: skip
-        assert process.stdout.strip() == "False", code
+    steps = ("import scansnap", "import scansnap.cli.app", "scansnap.SequenceClasses.syn_small()")
+    code = "import sys\n" + "".join(f"{step}\nprint('torch' in sys.modules)\n" for step in steps)
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert dict(zip(steps, process.stdout.split(), strict=True)) == dict.fromkeys(steps, "False")
 
 
 def test_the_core_imports_only_torch_numpy_scipy_and_xarray():

@@ -287,17 +287,17 @@ def test_long_contexts_tend_to_the_infinite_one() -> None:
 
 
 @pytest.mark.parametrize(("engine", "dtype"), [("fused", "float32"), ("general", "float32"), ("general", "float64")])
-def test_a_run_among_640_is_the_run_alone(engine: str, dtype: str) -> None:
+def test_a_run_among_160_is_the_run_alone(engine: str, dtype: str) -> None:
     if engine == "fused" and not library.available():
         pytest.skip("the kernels were not compiled")
-    runs = ss.grid(eta_z=[0.5, 1, 2, 3], ratio=[1, 2, 5, 10], seed=range(40))
+    runs = ss.grid(eta_z=[0.5, 1, 2, 3], ratio=[1, 2, 5, 10], seed=range(10))
     options = {"steps": 6, "batch_size": 32, "init": "uniform", "momentum": 0.9, "engine": engine, "dtype": dtype,
                "record": [0, 6], "variables": EVERYTHING}  # fmt: skip
     torch.set_num_threads(2)  # and the number of threads does not matter
     together = simulate(UNEVEN, runs, **options)
     torch.set_num_threads(1)
     rounding = 1e-5 if dtype == "float32" else 1e-12
-    for i in (0, 1, 17, 320, 639):
+    for i in (0, 1, 17, 80, 159):
         alone = simulate(UNEVEN, eta_y=runs.eta_y[i], eta_z=runs.eta_z[i], seed=runs.seed[i], **options)
         for name in EVERYTHING:
             np.testing.assert_allclose(together[name][i], alone[name][0], rtol=rounding, atol=rounding, err_msg=name)

@@ -80,20 +80,6 @@ def test_the_kernels_give_the_numbers_of_float64(options):
 
 
 @needs_triton
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-@pytest.mark.parametrize("options", [{"length": 90}], ids=str)
-def test_steps_by_layers_repeat_bit_by_bit(optimizer, options):
-    rest = {name: value for name, value in options.items() if name != "length"}
-    data = batches(1003, 8, options["length"], 5)
-    arguments = settings(**rest, optimizer=optimizer)
-    runs = [trained(YZTransformer(arguments, "cuda", graphs=graphs), data) for graphs in (True, True, False)]
-    for losses, tensors in runs[1:]:
-        assert losses == runs[0][0]
-        for name, tensor in tensors.items():
-            assert torch.equal(tensor, runs[0][1][name]), name
-
-
-@needs_triton
 @pytest.mark.parametrize("options", FUSED, ids=lambda o: " ".join(str(v) for v in o.values()))
 def test_kernels_with_uniform_attention_agree_with_float64(options):
     """Y learns with uniform attention, Z gathers its directions there; with attention they would be other numbers."""
@@ -117,11 +103,14 @@ def test_kernels_with_uniform_attention_agree_with_float64(options):
 
 
 @needs_triton
-@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
-def test_a_run_repeats_bit_by_bit(optimizer):
-    """With the kernels, with or without recording."""
-    data = batches(1003, 20, 35, 6)
-    options = settings(optimizer=optimizer, precision="bf16x3")
+@pytest.mark.parametrize(
+    ("optimizer", "length", "precision"),
+    [*((optimizer, 35, "bf16x3") for optimizer in ("sgd", "momentum", "adam")), ("sgd", 90, None), ("adam", 90, None)],
+)
+def test_a_run_repeats_bit_by_bit(optimizer, length, precision):
+    """With the kernels, also by layers in windows of several tiles, with or without recording."""
+    data = batches(1003, 20, length, 6)
+    options = settings(optimizer=optimizer, **({"precision": precision} if precision else {}))
     runs = [trained(YZTransformer(options, "cuda", graphs=graphs), data) for graphs in (True, True, False)]
     for losses, tensors in runs[1:]:
         assert losses == runs[0][0]
