@@ -151,14 +151,14 @@ def test_verdicts_of_the_full_study(slope, verdict):
     """The value/output rate, each ratio at its own rate, and longer runs are judged by their own rows."""
     table = table_of({"vo": slope, "qk": -0.2}, quick=False)
     own = table_of({"qk": -2 * slope}, quick=False)
-    plain = own.case.isin([arm.name for arm in arms(False) if runs.is_plain(arm)])
-    judged = findings(pd.concat([table, own[plain].assign(kind=OWN_RATE)]))
+    rated = [arm.name for arm in arms(False) if runs.has_own_rates(arm)]
+    judged = findings(pd.concat([table, own[own.case.isin(rated)].assign(kind=OWN_RATE)]))
     by_name = {f.says: f for f in judged}
     assert by_name["Attention entropy rises with the value/output rate, at equal loss"].verdict == verdict
     at_own = by_name["Attention entropy falls with the query/key rate, each ratio at its own best base rate"]
-    assert (at_own.verdict, at_own.of) == (verdict, plain.groupby(own.case).any().sum())
+    assert (at_own.verdict, at_own.of) == (verdict, len(rated))
     falls = by_name["Attention entropy falls with the query/key rate, at equal loss"]
-    assert falls.of == at_own.of + 1, "the longer runs too"
+    assert falls.of == len([arm for arm in arms(False) if arm.role == "qk" and not arm.control and not arm.recipe])
     (recipes,) = [f for f in judged if f.cases == "recipes"]
     assert recipes.of == len(RECIPES)
 

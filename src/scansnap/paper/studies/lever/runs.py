@@ -16,7 +16,7 @@ from scansnap.paper.shared.job_pool import count_processes, job_pool
 from scansnap.paper.shared.run_cache import Record, cached_run
 from scansnap.paper.shared.text_runs import TextSetting, text_setting
 from scansnap.paper.studies.chosen_rates import SEEDS, ChosenRates, choose
-from scansnap.paper.studies.lever.arms import GRID, ONE, RATIOS, Arm, arms, ratios_of
+from scansnap.paper.studies.lever.arms import CORE, GRID, ONE, RATIOS, Arm, arms, ratios_of
 from scansnap.paper.studies.lever.training import LeverRun, LeverScale, run
 from scansnap.paper.studies.probe.training import TextSplits
 from scansnap.progress import Progress
@@ -57,12 +57,14 @@ def lever_runs(effort: Effort, progress: Progress | None = None) -> LeverRuns:
         return LeverRun(arm, ratio, eta, seed, steps, scale, sizes[arm.data], watch=True)
 
     own_ratios = () if quick else tuple(ratio for ratio in RATIOS if ratio != ONE)
-    rated = {(arm.rated_as, ONE) for arm in every} | {(arm, r) for arm in every if is_plain(arm) for r in own_ratios}
+    rated = {(arm.rated_as, ONE) for arm in every} | {
+        (arm, r) for arm in every if has_own_rates(arm) for r in own_ratios
+    }
     ordered = sorted(rated, key=lambda case: (every.index(case[0]), case[1]))
     short = {(arm, ratio, eta, seed): replace(job(arm, ratio, eta, seed), watch=False)
              for arm, ratio in ordered for eta in GRID[arm.optimizer] for seed in SEEDS}  # fmt: skip
     n_watched = sum(len(ratios_of(arm)) * arm.longer for arm in every)
-    n_own = len(own_ratios) * sum(map(is_plain, every))
+    n_own = len(own_ratios) * sum(map(has_own_rates, every))
     total = sum(each.steps for each in short.values()) + len(seeds) * (n_watched + n_own) * setting.size.steps
     done = 0
 
@@ -88,13 +90,13 @@ def lever_runs(effort: Effort, progress: Progress | None = None) -> LeverRuns:
                    for seed in seeds for arm in every for ratio in ratios_of(arm)}  # fmt: skip
         records = run_jobs(watched)
         at_own = {(arm, ratio, seed): job(arm, ratio, chosen[arm, ratio].rates["eta"], seed)
-                  for seed in seeds for arm in every if is_plain(arm) for ratio in own_ratios}  # fmt: skip
+                  for seed in seeds for arm in every if has_own_rates(arm) for ratio in own_ratios}  # fmt: skip
         return LeverRuns(setting, scale, chosen, records, run_jobs(at_own) if at_own else {})
 
 
-def is_plain(arm: Arm) -> bool:
-    """Whether its query/key rate is multiplied, without a control or a recipe, for the usual number of steps."""
-    return arm == arm.rated_as and not arm.recipe
+def has_own_rates(arm: Arm) -> bool:
+    """Whether each of its ratios is trained at its own best base rate, too: arms of the core, but for controls."""
+    return arm in CORE and arm == arm.rated_as
 
 
 def splits_of(setting: TextSetting) -> TextSplits:
