@@ -7,13 +7,19 @@ from scansnap.claims.report import Report
 from scansnap.claims.survey import (
     causal,
     class_imbalance,
+    drops,
     joma,
     late_attention,
+    rank_collapse,
     scan_order,
+    separator_paths,
     separators,
+    sink_cost,
     sinks,
     soft_labels,
+    trigger,
 )
+from scansnap.claims.survey.speed import circuits, emergence, focus, logit_steps, zipf
 from scansnap.claims.survey.statement import FULL, QUICK, SurveyCheck, SurveyClaim, SurveyStatement
 from scansnap.progress import Progress
 
@@ -21,6 +27,9 @@ CHECKS: tuple[SurveyCheck, ...] = (
     joma.INTEGRAL, joma.REBOUND, late_attention.POLARISATION, scan_order.ORDER, class_imbalance.CLASS_LOSSES,
     separators.MAX_MARGIN, separators.FACTORS, late_attention.DECAY, sinks.SINKS, sinks.SINK_LOGITS,
     soft_labels.RETRIEVAL, soft_labels.LOG_ODDS, class_imbalance.BALANCE, causal.CAUSAL, late_attention.ENTROPY,
+    circuits.CIRCUITS, focus.FOCUS, emergence.EMERGENCE, emergence.PROGRESS, zipf.ZIPF, drops.DROPS,
+    rank_collapse.COLLAPSE, separator_paths.NORMALISED, separator_paths.MIRRORED, trigger.TRIGGER, sink_cost.COST,
+    logit_steps.LOGIT_STEPS,
 )  # fmt: skip
 
 

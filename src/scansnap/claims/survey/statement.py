@@ -33,7 +33,7 @@ class Citation:
 
     authors: str  # with the year
     title: str
-    arxiv: str  # its number; empty where there is none
+    arxiv: str  # its number; empty where there is none, and ``authors`` then say where it was published
     read: Literal["text", "abstract", "our own"]
 
     @property
@@ -46,7 +46,8 @@ class Citation:
         if self.read == "our own":
             return self.authors
         note = "" if self.read == "text" else ", as we read it"
-        return f"{self.authors}, {self.title} (arXiv {self.arxiv}{note})"
+        place = f"arXiv {self.arxiv}{note}" if self.arxiv else note.removeprefix(", ")
+        return f"{self.authors}, {self.title} ({place})"
 
 
 OURS = Citation("our own", "", "", "our own")
@@ -145,14 +146,16 @@ def integrate_in_log_time(
     first: float = 1e-3,
     rtol: float = 1e-9,
     atol: float = 1e-12,
+    method: Literal["LSODA", "RK45"] = "LSODA",
 ) -> FloatArray:
     """The autonomous flow ẋ = rates(x) at ``times``, (N, state), integrated in ln t from t = ``first``.
 
-    For flows of a few entries to very late times. `scansnap.flow` integrates the YZ model itself.
+    For flows of a few entries to very late times. `scansnap.flow` integrates the YZ model itself. RK45 needs no
+    Jacobian, which pays for hundreds of entries and moderate times.
     """
     log_t = np.log(times)
     run = solve_ivp(
-        lambda s, state: np.exp(s) * rates(state), (np.log(first), log_t[-1]), start, t_eval=log_t, method="LSODA",
+        lambda s, state: np.exp(s) * rates(state), (np.log(first), log_t[-1]), start, t_eval=log_t, method=method,
         rtol=rtol, atol=atol,
     )  # fmt: skip
     if not run.success:

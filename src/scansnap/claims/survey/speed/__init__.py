@@ -1,0 +1,1 @@
+"""Statements about how fast decoder and attention learn, and in which order."""
