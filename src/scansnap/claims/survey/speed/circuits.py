@@ -65,26 +65,29 @@ SHARPER_L2 = survey_statement(
 )  # fmt: skip
 
 
-def path_exponent(*, started: bool = False) -> float:
-    """d ln ‖Z − Z(0)‖/d ln ‖Y − Y(0)‖ while the loss falls from 95% to 10%."""
+def path_exponent(*, started: bool = False, first: float = 0.95, last: float | None = None) -> float:
+    """d ln ‖Z − Z(0)‖/d ln ‖Y − Y(0)‖ while the loss falls from ``first`` to ``last`` of its start.
+
+    ``last`` None is a tenth of the loss of a decoder that has learned nothing.
+    """
     classes = SequenceClasses.syn_medium(n_queries=1)
     t, wanted = np.append(0.0, np.geomspace(1e-2, 1e4, 300)), ("y", "z", "loss")
-    y0, first = None, float(np.log(classes.vocab_size))
+    y0, most = None, float(np.log(classes.vocab_size))
     if started:
         frozen = flow(classes, 1.0, 0.0, t, norm="none", variables=("y", "loss"))
-        y0 = frozen.y.values[int(np.flatnonzero(frozen.loss.values <= 0.8 * first)[0])]
+        y0 = frozen.y.values[int(np.flatnonzero(frozen.loss.values <= 0.8 * most)[0])]
     run = flow(classes, 1.0, 1.0, t, norm="none", y0=y0, variables=wanted)
     loss, y, z = run.loss.values, run.y.values, run.z.values
     o = np.linalg.norm(y - y[0], axis=(1, 2))
     q = np.linalg.norm(z - z[0], axis=(1, 2))
-    used = (loss <= 0.95 * loss[0]) & (loss >= 0.1 * first)
+    used = (loss <= first * loss[0]) & (loss >= (0.1 * most if last is None else last * loss[0]))
     return float(np.polyfit(np.log(o[used]), np.log(q[used]), 1)[0])
 
 
 def at_equal_loss(eta_y: float, eta_z: float, norm: str = "none") -> tuple[float, float]:
     """‖Z‖ and the entropy of attention when the loss is at a tenth of its start."""
     classes = SequenceClasses.syn_medium(n_queries=1)
-    t = np.append(0.0, np.geomspace(1e-2, 1e4, 300)) / eta_y
+    t = np.append(0.0, np.geomspace(1e-2, 1e4, 2000)) / eta_y
     run = flow(classes, eta_y, eta_z, t, norm=norm, variables=("z", "loss", "attention"))
     level = -np.log(run.loss.values)
     at = -np.log(0.1 * run.loss.values[0])

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from scansnap.checks.arrays import FloatArray
+from scansnap.checks.arrays import IntArray
 from scansnap.claims.survey.statement import (
     Citation,
     SurveyCheck,
@@ -82,11 +82,11 @@ def emergence(classes: SequenceClasses, eta_z: float = 1.0) -> float:
     return float(np.exp(np.interp(-0.5 * np.log(2), -loss[after - 1 : after + 1], np.log(t[after - 1 : after + 1]))))
 
 
-def line(eta_z: float = 1.0) -> tuple[float, float]:
+def line(eta_z: float = 1.0, lengths: IntArray = LENGTHS) -> tuple[float, float]:
     """The largest residual of ln t against ln T, and the slope."""
-    times = np.log([emergence(needle(int(length)), eta_z) for length in LENGTHS])
-    slope, offset = np.polyfit(np.log(LENGTHS), times, 1)
-    return float(np.abs(times - offset - slope * np.log(LENGTHS)).max()), float(slope)
+    times = np.log([emergence(needle(int(length)), eta_z) for length in lengths])
+    slope, offset = np.polyfit(np.log(lengths), times, 1)
+    return float(np.abs(times - offset - slope * np.log(lengths)).max()), float(slope)
 
 
 def speed_up(**options: bool) -> float:
@@ -94,7 +94,7 @@ def speed_up(**options: bool) -> float:
     return float(np.log(emergence(needle(1024, COPIES, **options)) / emergence(needle(1024))))
 
 
-def progress(classes: SequenceClasses, height: float, distinct: FloatArray, eta_z: float = 1.0) -> float:
+def progress(classes: SequenceClasses, height: float, distinct: IntArray, eta_z: float = 1.0) -> float:
     """The share of the logit gap of class 0 that is there when the loss has fallen by 5% of ``height``."""
     t = np.append(0.0, np.geomspace(1e-2, 1e8, 3000))
     run = flow(classes, 1.0, eta_z, t, norm="none", variables=("loss", "z"))

@@ -5,10 +5,10 @@ Source (Anson and Aitchison 2025, as we read the abstract): query and key weight
 
 With steps of a fixed size (sign descent, as a proxy of Adam), ΔZ = ΔW_Q W_Kᵀ + W_Q ΔW_Kᵀ + … is ∝ the size of the
 weights. Our form of the rule divides the rate of each factor by the norm of the other. Setting: the data of
-`scansnap.claims.survey.separators` (5 contexts of 4 random tokens in R⁶, fixed head), normal factors of size s from 1
-to 100, one step of sign descent at rate 10⁻³ (so that the product of both changes, which does not depend on s, is
-small). The measure is the exponent d ln max|Δlogit|/d ln s: 0, within a tenth. Each seed draws data and factors. The
-control is the same step without the rule."""
+`scansnap.claims.survey.separators` (5 contexts of 4 random tokens in R⁶, fixed head), normal factors of size s from
+0.1 to 10 (at 100 attention saturates and its gradient underflows to 0), one step of sign descent at rate 10⁻³ (so that
+the product of both changes, which does not depend on s, is small). The measure is the exponent d ln max|Δlogit|/d ln s:
+0, within a tenth. Each seed draws data and factors. The control is the same step without the rule."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from scansnap.claims.survey.separators import draw_factors
 from scansnap.claims.survey.statement import Citation, SurveyCheck, SurveyClaim, SurveyEffort, survey_statement
 
 ANSON = Citation("Anson and Aitchison 2025", "Controlling changes to attention logits", "2511.21377", "abstract")
-SIZES, RATE = np.geomspace(1.0, 100.0, 7), 1e-3
+SIZES, RATE = np.geomspace(0.1, 10.0, 7), 1e-3
 
 STEPS = survey_statement(
     "logit-steps", "with rates over the other factor's norm, a step changes logits alike however large W_Q and W_K are",
-    source=ANSON, setting="fixed head, 5 contexts of 4 random tokens in R⁶, factors of size 1 to 100, one sign step",
+    source=ANSON, setting="fixed head, 5 contexts of 4 random tokens in R⁶, factors of size 0.1 to 10, one sign step",
 )  # fmt: skip
 
 
