@@ -85,7 +85,7 @@ def test_the_steps_of_sign_descent_are_those_of_a_simulation() -> None:
 @pytest.mark.parametrize(("steps", "drops_seen"), [((1.0,), 1), ((1.0, 2.0, 3.0), 3)])
 def test_the_drops_of_a_staircase(steps: tuple[float, ...], drops_seen: int) -> None:
     t = np.geomspace(0.1, 1e4, 2000)
-    loss = sum(1 / (1 + np.exp((t - 10.0**s) / 10.0 ** (s - 1))) for s in steps)
+    loss = sum(0.5 - 0.5 * np.tanh(5 * (t / 10.0**s - 1)) for s in steps)
     assert drops.count_drops(t, np.asarray(loss)) == drops_seen
 
 

@@ -54,4 +54,5 @@ def test_not_applicable_keeps_source_and_setting() -> None:
 def test_a_source_says_how_much_of_it_was_read() -> None:
     assert str(Citation("A 2024", "T", "1234.5", "abstract")).endswith("(arXiv 1234.5, as we read it)")
     assert str(Citation("A 2024", "T", "1234.5", "text")).endswith("(arXiv 1234.5)")
+    assert str(Citation("A poster 1", "T", "", "abstract")) == "A poster 1, T (as we read it)"
     assert str(OURS) == "our own"

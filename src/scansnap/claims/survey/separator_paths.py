@@ -88,15 +88,16 @@ def angle(w: FloatArray, best: FloatArray) -> float:
 def gains(seed: int, *, equal_length: bool = False, steps: int = STEPS) -> tuple[float, float]:
     """ln ratio of densities and difference of angles, normalised against plain, at equal steps or path length."""
     problem = draw_margin(seed)
-    fast, slow = (descend(problem, normalised=choice, steps=steps) for choice in (True, False))
-    end = fast[-1]
+    paths = [descend(problem, normalised=choice, steps=steps) for choice in (True, False)]
+    at = [steps, steps]
     if equal_length:
-        length = [
-            np.append(0.0, np.cumsum(np.linalg.norm(np.diff(path, axis=0), axis=(1, 2)))) for path in (fast, slow)
-        ]
-        end = fast[int(np.abs(length[0] - length[1][-1]).argmin())]
-    degrees = [angle(w, least_frobenius(problem.constraints(problem.selected(w)))) for w in (end, slow[-1])]
-    return float(np.log(density(problem, end) / density(problem, slow[-1]))), degrees[0] - degrees[1]
+        lengths = [np.cumsum(np.linalg.norm(np.diff(path, axis=0), axis=(1, 2))) for path in paths]
+        common = min(length[-1] for length in lengths)
+        at = [int(np.abs(length - common).argmin()) + 1 for length in lengths]
+    ends = [path[i] for path, i in zip(paths, at, strict=True)]
+    thin = [density(problem, w) for w in ends]
+    degrees = [angle(w, least_frobenius(problem.constraints(problem.selected(w)))) for w in ends]
+    return float(np.log(thin[0] / thin[1])), degrees[0] - degrees[1]
 
 
 def mirror(problem: SeparatorProblem, p: float) -> FloatArray:
