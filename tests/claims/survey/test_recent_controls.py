@@ -158,9 +158,14 @@ def test_attention_with_a_residual_connection_decides_nothing() -> None:
     assert focus.judge_dilution(gone).status == "not applicable"
 
 
-@pytest.mark.integration
-def test_no_focus_without_frequencies_and_no_dilution_without_embeddings() -> None:
-    correlation, _ = focus.focus(10, focus.QUICK_END, uniform=True)
+def test_no_focus_without_frequencies() -> None:
+    """Larger initial weights, since otherwise attention takes too long to move."""
+    correlation, _ = focus.focus(6, 300.0, uniform=True, size=0.3)
     assert focus.judge_focus(focus.EMBEDDINGS, correlation).status == "fails"
-    _, gone = focus.focus(10, focus.QUICK_END, fixed_embeddings=True)
-    assert focus.judge_dilution(gone).status == "fails"
+
+
+@pytest.mark.parametrize(("sizes", "status"), [((0.1, 0.5, 1.0), "fails"), ((0.1, 1.0, 0.3), "holds")])
+def test_a_focus_that_grows_is_not_diluted(sizes: tuple[float, ...], status: str) -> None:
+    pi = np.tile(focus.chain(np.random.default_rng(0))[1], (6, 1))
+    logits = np.array([size * np.tile(np.log(pi)[:, None], (1, focus.TOKENS, 1)) for size in sizes])
+    assert focus.judge_dilution(focus.dilution(logits, pi)).status == status
