@@ -90,8 +90,8 @@ bench: install ## the speed claims, measured here
 wheel: install ## sdist and wheel in dist/, tried in an empty environment without compiler and repository
 	$(BIN)/python packaging/try_wheel.py $(if $(CPU),--cpu)
 
-newcomer: ## the README as a newcomer meets it: fresh clone, empty HOME, its commands and snippets; QUICK=1: not the long ones
-	$(PYTHON) packaging/newcomer.py $(if $(QUICK),--quick)
+newcomer: ## the README and the ten tasks of docs/contributing/afternoon.md in a fresh clone, HOME empty; QUICK=1: not the long commands; ONLY=tasks
+	$(PYTHON) packaging/newcomer.py $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
 
 $(VENV)/installed-docs: constraints.txt $(SOURCES) | $(BIN)/python
 	$(BIN)/python $(INSTALL) -c constraints.txt '.[docs]'

@@ -1,11 +1,14 @@
-"""Follow the README as a newcomer: a fresh clone in an empty folder with an empty HOME.
+"""Follow the README and the test plan as a newcomer: a fresh clone in an empty folder with an empty HOME.
 
-python packaging/newcomer.py [--quick] [--keep FOLDER]
+python packaging/newcomer.py [--quick] [--keep FOLDER] [--only readme|tasks] [--write]
 
 Every shell line and every Python snippet of README.md runs unchanged and in order. The result of `make reproduce` must
 contain the target of every finding and every number that the finding states; the sentence on corpora is tried
 with a small folder. The first line that fails ends the run with its output. --quick installs instead of the two long
 commands, and reproduces the fast findings with --quick. The clone has the last commit.
+
+Then the ten tasks of docs/contributing/afternoon.md: their files are written and their commands run as they stand
+there. The minutes of each are printed; --write puts them into the page.
 """
 
 from __future__ import annotations
@@ -25,11 +28,14 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent.parent
 PAGE = "README.md"
+TASKS = "docs/contributing/afternoon.md"
 LONG = ("make reproduce", "make test")
+PASSED = ("CPU", "UV", "PYTHON", "OMP_NUM_THREADS")  # settings of make, and of a machine that others use
 FAST = ("fig4", "fig5", "fig6")  # findings that take seconds
 SENTENCE = "the small dog and the old cat saw a bird in the tree by the river of the town\n"
 # a warning of what the page shows is an error, one of another package in its own code is not
 STRICT = r"import warnings; warnings.filterwarnings('error', module=r'(__main__|scansnap)(\.|$)')" + "\n"
+MINUTES = re.compile(r"<!-- minutes -->\n(?:.*?<!-- end of minutes -->\n)?", re.S)
 TAIL = 60  # lines of output that a failure shows
 
 
@@ -52,6 +58,32 @@ def snippets(page: str) -> Iterator[Snippet]:
         for more, text in enumerate(block[2].splitlines()):
             if command := text.split("  #")[0].strip().removeprefix("$ "):
                 yield Snippet(line + more, "sh", command)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A section of the test plan: files to write, commands to type, what is printed, and which files there are then."""
+
+    title: str
+    files: dict[str, str]
+    commands: str
+    seen: list[str]
+    made: list[str]
+
+
+def tasks(page: str) -> list[Task]:
+    """The numbered sections of the test plan."""
+    found = []
+    for title, body in re.findall(r"^## (\d+\. [^\n]+)\n(.*?)(?=^## |\Z)", page, flags=re.M | re.S):
+        text = re.sub(r"^```.*?^```$", "", body, flags=re.M | re.S)
+        files = dict(re.findall(r'^```\w+ title="([^"]+)"\n(.*?)^```$', body, flags=re.M | re.S))
+        commands = "".join(re.findall(r"^```sh\n(.*?)^```$", body, flags=re.M | re.S))
+        seen, made = (
+            [name for part in re.findall(rf"{verb} (.+?)\.(?=\s|$)", text) for name in re.findall(r"`([^`]+)`", part)]
+            for verb in ("You see", "You get")
+        )
+        found.append(Task(title, files, commands, seen, made))
+    return found
 
 
 def findings(page: str) -> Iterator[tuple[str, str]]:
@@ -78,15 +110,15 @@ class Newcomer:
         kept = {
             k: v
             for k, v in os.environ.items()
-            if k.lower().startswith("pip_") or k.lower().endswith("_proxy") or k in ("CPU", "UV")  # settings of make
+            if k.lower().startswith("pip_") or k.lower().endswith("_proxy") or k in PASSED
         }
         self.environment = {**kept, "HOME": str(self.home), "PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
         if config := os.environ.get("PIP_CONFIG_FILE") or next(iter(Path.home().glob(".config/pip/pip.conf")), None):
             self.environment["PIP_CONFIG_FILE"] = str(config)
         self.run("the clone", ["git", "clone", "--quiet", str(HERE), str(self.clone)], folder)
 
-    def run(self, where: str, words: list[str], folder: Path | None = None, **more: str) -> None:
-        """Do it, or end with what it said."""
+    def run(self, where: str, words: list[str], folder: Path | None = None, **more: str) -> str:
+        """Its output; if it fails, the end."""
         said = words[-1] if words[0] == "bash" else " ".join(words[:4]).split("\n")[0]
         print(f"{where}: {said}", flush=True)
         began = time.monotonic()
@@ -96,6 +128,7 @@ class Newcomer:
             print("\n".join(done.stdout.splitlines()[-TAIL:]))
             raise SystemExit(f"{where} failed: {said} (exit code {done.returncode})")
         print(f"    {time.monotonic() - began:.0f} s", flush=True)
+        return done.stdout
 
     @property
     def bin(self) -> Path:
@@ -137,17 +170,55 @@ def follow(newcomer: Newcomer, *, quick: bool) -> None:
     newcomer.run(f"{PAGE}, the corpus", words, SCANSNAP_DATA=str(corpus))
 
 
+def perform(newcomer: Newcomer) -> dict[str, float]:
+    """All tasks of the test plan, in order; the minutes of each."""
+    minutes = {}
+    for task in tasks((newcomer.clone / TASKS).read_text(encoding="utf-8")):
+        began = time.monotonic()
+        for name, text in task.files.items():
+            (newcomer.clone / name).write_text(text, encoding="utf-8")
+        path = f"{newcomer.bin}{os.pathsep}{newcomer.environment['PATH']}"  # the environment is active
+        where = f"{TASKS}, {task.title}"
+        output = newcomer.run(where, ["bash", "-e", "-o", "pipefail", "-c", task.commands], PATH=path)
+        for text in task.seen:
+            if text not in output:
+                raise SystemExit(f"{where}: {text!r} was not printed:\n{output[-2000:]}")
+        for name in task.made:
+            if not (newcomer.clone / name).exists():
+                raise SystemExit(f"{where}: {name} was not made")
+        minutes[task.title] = (time.monotonic() - began) / 60
+    return minutes
+
+
+def table(minutes: dict[str, float]) -> str:
+    """The minutes as the page shows them."""
+    rows = "".join(f"| {title} | {taken:.1f} |\n" for title, taken in minutes.items())
+    total = f"| all | {sum(minutes.values()):.1f} |\n"
+    return f"<!-- minutes -->\n\n| Task | Minutes |\n|---|---|\n{rows}{total}\n<!-- end of minutes -->\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="without the two long commands")
     parser.add_argument("--keep", type=Path, help="a new folder that stays, to look at what happened")
+    parser.add_argument("--only", choices=("readme", "tasks"), help="one of the two")
+    parser.add_argument("--write", action="store_true", help=f"write the minutes into {TASKS} of this repository")
     given = parser.parse_args()
     state = ["git", "status", "--porcelain", "--untracked-files=no"]
     if subprocess.run(state, cwd=HERE, capture_output=True, text=True, check=True).stdout:
         print("Changes that are not committed are not in the clone.", file=sys.stderr)
     with tempfile.TemporaryDirectory() as temporary:
-        follow(Newcomer((given.keep or Path(temporary)).resolve()), quick=given.quick)
-    print("A newcomer gets what the README says.")
+        newcomer = Newcomer((given.keep or Path(temporary)).resolve())
+        if given.only != "tasks":
+            follow(newcomer, quick=given.quick)
+            print("A newcomer gets what the README says.")
+        if given.only != "readme":
+            minutes = perform(newcomer)
+            print(table(minutes))
+            if given.write:
+                page = HERE / TASKS
+                text = page.read_text(encoding="utf-8")
+                page.write_text(MINUTES.sub(lambda _: table(minutes), text, count=1), encoding="utf-8")
 
 
 if __name__ == "__main__":
