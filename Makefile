@@ -87,7 +87,7 @@ reproduce: install ## the whole paper made anew, into $(OUT): figures, tables, v
 bench: install ## the speed claims, measured here
 	$(BIN)/scansnap bench
 
-wheel: install ## sdist and wheel in dist/, tried in an empty environment without compiler and repository
+wheel: install ## sdist, wheel and explorer.html in dist/, tried in an empty environment without compiler and repository
 	$(BIN)/python packaging/try_wheel.py $(if $(CPU),--cpu)
 
 newcomer: ## the README and the ten tasks of docs/contributing/afternoon.md in a fresh clone, HOME empty; QUICK=1: not the long commands; ONLY=tasks

@@ -4,7 +4,9 @@ python packaging/try_wheel.py [--into dist] [--constraints constraints.txt] [--c
 
 A new environment in an empty folder, an empty HOME, and a PATH with nothing but that environment. There it is installed
 with the extra probe, in the versions of the constraints (--cpu: torch from PyTorch's CPU index). It runs, verifies,
-trains on text, reproduces a figure, writes the explorer and probes a model; the first failure ends it.
+trains on text, reproduces a figure, writes the explorer and probes a model; the first failure ends it. The explorer it
+wrote, explorer.html, lies beside the packages at the end. Before anything is built, the newest entry of the changelog
+and the citation must be of the version.
 """
 
 from __future__ import annotations
@@ -64,6 +66,22 @@ from scansnap.kernels.cpu.library import available, find
 assert available()
 print("the kernels are", find("fused").name, "and", find("sampling").name)
 """
+
+
+def names_the_version() -> None:
+    """The changelog begins with the version of the package, and the citation is of it and of the same day."""
+
+    def found(name: str, pattern: str) -> tuple[str, ...]:
+        match = re.search(pattern, (HERE / name).read_text(encoding="utf-8"), re.M)
+        return match.groups() if match else ("nothing",)
+
+    version = found("src/scansnap/__init__.py", r'__version__ = "(.+?)"')[0]
+    changelog = found("CHANGELOG.md", r"^## (\d\S*)\W+(\d{4}-\d\d-\d\d)\)?$")
+    citation = found("CITATION.cff", r"^version: (\S+)\ndate-released: (\S+)$")
+    if not version == changelog[0] == citation[0] or changelog != citation:
+        raise SystemExit(
+            f"version {version}: expected in CHANGELOG.md and CITATION.cff, got {changelog} and {citation}"
+        )
 
 
 def build(into: Path) -> Path:
@@ -141,6 +159,7 @@ def tried(wheel: Path, constraints: Path, *, cpu: bool) -> None:
         for file in ("run.zarr", "run.png", "model.safetensors", "out/fig4.png", "probe.html", "explorer.html"):
             if not (empty / file).exists():
                 raise SystemExit(f"{file} was not made")
+        shutil.copy(empty / "explorer.html", wheel.parent)
 
 
 def run(words: list[str | Path], fine: tuple[int, ...] = (0,), **more: object) -> None:
@@ -155,9 +174,10 @@ if __name__ == "__main__":
     parser.add_argument("--constraints", type=Path, default=HERE / "constraints.txt")
     parser.add_argument("--cpu", action="store_true")
     given = parser.parse_args()
+    names_the_version()
     wheel = build(given.into.resolve())
     holds_everything(wheel)
     tried(wheel, given.constraints.resolve(), cpu=given.cpu)
     for left in (HERE / "build", HERE / "src" / "scansnap.egg-info"):
         shutil.rmtree(left, ignore_errors=True)
-    print(f"{wheel.name}: everything is there and works")
+    print(f"{wheel.name}: everything is there and works; explorer.html lies beside it")

@@ -77,3 +77,71 @@ def test_a_python_snippet_is_run_whole_and_a_dead_link_is_found(newcomer, reposi
     with pytest.raises(SystemExit, match=r"links to nowhere\.md"):
         newcomer.follow(newcomer.Newcomer(there), quick=True)
     assert (there / "scansnap" / "made").read_text() == "x"
+
+
+PLAN = """# Plan
+
+<!-- minutes -->
+
+## 1. Make a file
+
+```text title="a.txt"
+hello
+```
+
+```sh
+cat a.txt
+cp a.txt b.txt
+```
+
+You see `hello`. You get `b.txt`.
+"""
+
+
+@pytest.fixture
+def plan(newcomer, repository, tmp_path):
+    """Performs a test plan in a clone; gives the minutes."""
+
+    def perform(text):
+        there = repository("# A\n")
+        folder = tmp_path / "here" / "docs" / "contributing"
+        folder.mkdir(parents=True)
+        (folder / "afternoon.md").write_text(text)
+        git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+        for words in (["add", "-A"], ["commit", "-q", "-m", "two"]):
+            subprocess.run([*git, *words], cwd=tmp_path / "here", check=True)
+        return newcomer.perform(newcomer.Newcomer(there))
+
+    return perform
+
+
+def test_a_task_is_performed_and_its_minutes_go_into_the_page(newcomer, plan):
+    minutes = plan(PLAN)
+    assert list(minutes) == ["1. Make a file"]
+    once = newcomer.MINUTES.sub(lambda _: newcomer.table(minutes), PLAN)
+    again = newcomer.MINUTES.sub(lambda _: newcomer.table(minutes), once)
+    assert "| 1. Make a file | 0.0 |" in once
+    assert again == once
+
+
+@pytest.mark.parametrize(("there", "instead", "message"), [
+    ("`hello`", "`goodbye`", "'goodbye' was not printed"),
+    ("`b.txt`", "`c.txt`", r"c\.txt was not made"),
+    ("cp a.txt", "cp lost.txt", "exit code 1"),
+])  # fmt: skip
+def test_a_task_that_does_not_give_what_the_page_says_fails(plan, there, instead, message):
+    assert there in PLAN
+    with pytest.raises(SystemExit, match=message):
+        plan(PLAN.replace(there, instead))
+
+
+def test_the_test_plan_has_ten_tasks_that_each_do_and_check_something(newcomer):
+    found = newcomer.tasks((ROOT / newcomer.TASKS).read_text(encoding="utf-8"))
+    assert [task.title.split(".")[0] for task in found] == [str(i) for i in range(1, 11)]
+    for task in found:
+        assert task.commands, task.title
+        assert task.seen or task.made, task.title
+        for name in task.files:
+            assert name in "".join(other.commands + "".join(other.files.values()) for other in found) or Path(
+                name
+            ).stem in "".join(other.commands for other in found), name

@@ -37,12 +37,31 @@ def test_the_version_is_declared_once() -> None:
     assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "scansnap.__version__"}
 
 
-def test_the_citation_and_the_changelog_are_of_this_version() -> None:
-    cited = dict(re.findall(r"^(version|date-released): (\S+)$", read("CITATION.cff"), re.M))
-    newest = re.search(r"^## (\S+) \((.+)\)$", read("CHANGELOG.md"), re.M)
+def test_the_citation_is_of_the_newest_entry_of_the_changelog() -> None:
+    cited = re.search(r"^version: (\S+)\ndate-released: (\S+)$", read("CITATION.cff"), re.M)
+    newest = re.search(r"^## (\d\S*)\W+(\d{4}-\d\d-\d\d)\)?$", read("CHANGELOG.md"), re.M)
+    assert cited is not None
     assert newest is not None
-    assert (cited["version"], cited["date-released"]) == (newest[1], newest[2]) == (ss.__version__, newest[2])
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d", newest[2])
+    assert cited.groups() == newest.groups()
+
+
+@pytest.mark.parametrize("version", ["1.2.3", "1.2.4"])
+def test_packages_are_only_made_of_a_version_that_both_name(
+    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "packaging"))
+    script = runpy.run_path(str(ROOT / "packaging" / "try_wheel.py"))
+    (tmp_path / "src/scansnap").mkdir(parents=True)
+    (tmp_path / "src/scansnap/__init__.py").write_text(f'__version__ = "{version}"\n')
+    (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## 1.2.3 - 2026-01-02\n\n## 1.2.4 - 2025-01-02\n")
+    (tmp_path / "CITATION.cff").write_text("version: 1.2.3\ndate-released: 2026-01-02\n")
+    check = script["names_the_version"]
+    check.__globals__["HERE"] = tmp_path
+    if version == "1.2.3":
+        check()
+    else:
+        with pytest.raises(SystemExit, match=r"version 1\.2\.4: expected"):
+            check()
 
 
 def test_python_m_says_the_version() -> None:
