@@ -2,10 +2,10 @@
 
 python packaging/newcomer.py [--quick] [--keep FOLDER] [--only readme|tasks] [--write]
 
-Every shell line and every Python snippet of README.md runs unchanged and in order. The result of `make reproduce` must
-contain the target of every finding and every number that the finding states; the sentence on corpora is tried
-with a small folder. The first line that fails ends the run with its output. --quick installs instead of the two long
-commands, and reproduces the fast findings with --quick. The clone has the last commit.
+Every shell line and every Python snippet of README.md runs unchanged and in order, then the commands of its findings
+that need no data and no GPU; large numbers of a finding must be printed. The sentence on corpora is tried with a small
+folder. The first line that fails ends the run with its output. --quick installs instead of the two long commands, and
+leaves the findings out. The clone has the last commit.
 
 Then the ten tasks of docs/contributing/afternoon.md: their files are written and their commands run as they stand
 there. The minutes of each are printed; --write puts them into the page.
@@ -14,7 +14,6 @@ there. The minutes of each are printed; --write puts them into the page.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import subprocess
@@ -24,14 +23,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 HERE = Path(__file__).resolve().parent.parent
 PAGE = "README.md"
 TASKS = "docs/contributing/afternoon.md"
 LONG = ("make reproduce", "make test")
 PASSED = ("CPU", "UV", "PYTHON", "OMP_NUM_THREADS")  # settings of make, and of a machine that others use
-FAST = ("fig4", "fig5", "fig6")  # findings that take seconds
 SENTENCE = "the small dog and the old cat saw a bird in the tree by the river of the town\n"
 # a warning of what the page shows is an error, one of another package in its own code is not
 STRICT = r"import warnings; warnings.filterwarnings('error', module=r'(__main__|scansnap)(\.|$)')" + "\n"
@@ -87,18 +84,16 @@ def tasks(page: str) -> list[Task]:
 
 
 def findings(page: str) -> Iterator[tuple[str, str]]:
-    """Sentence and target of each numbered finding that `make reproduce` covers."""
-    for sentence, target in re.findall(r"^\d+\. ((?:.+\n)*?.*)\(`scansnap reproduce (\w+)`\)\.$", page, flags=re.M):
-        yield " ".join(sentence.split()), target
+    """Sentence and command of each numbered finding that needs no data of others and no GPU."""
+    for sentence, command in re.findall(r"^\d+\. ((?:.+\n)*?.*)\(`([^`]+)`\)\.$", page, flags=re.M):
+        if not {"--data", "--device"} & set(command.split()):
+            yield " ".join(sentence.split()), " ".join(command.split())
 
 
-def unsupported(sentence: str, measured: list[dict[str, Any]]) -> list[str]:
-    """Numbers of the sentence that no measured finding has: counts "k of n", decimals, shares also in percent."""
-    counts = {(finding["agree"], finding["of"]) for finding in measured}
-    values = [float(word) for finding in measured for word in re.findall(r"\d+\.\d+", finding["detail"])]
-    shown = {text for value in values for text in (f"{value:.1f}", f"{100 * value:.1f}")}
-    wrong = [f"{k} of {n}" for k, n in re.findall(r"\b(\d+) of (\d+)\b", sentence) if (int(k), int(n)) not in counts]
-    return wrong + [word for word in re.findall(r"\d+\.\d+", sentence) if word not in shown]
+def unprinted(sentence: str, output: str) -> list[str]:
+    """Numbers with a thousands separator that the command of a finding did not print."""
+    return [number for number in re.findall(r"\d{1,3}(?:,\d{3})+", sentence) if number.replace(",", "") not in
+            output.replace(",", "")]  # fmt: skip
 
 
 class Newcomer:
@@ -149,24 +144,20 @@ def follow(newcomer: Newcomer, *, quick: bool) -> None:
     for name in re.findall(r"\]\(([^)#:]+)[)#]", page):
         if not (newcomer.clone / name).exists():
             raise SystemExit(f"{PAGE} links to {name}, which is not in the clone")
-    scansnap = str(newcomer.bin / "scansnap")
-    if quick:
-        for name in dict.fromkeys(target for _, target in findings(page) if target in FAST):
-            newcomer.run(f"{PAGE}, the findings", [scansnap, "reproduce", name, "--quick", "--out", "again"])
-    else:
-        made = json.loads((newcomer.clone / "out" / "manifest.json").read_text(encoding="utf-8"))["targets"]
-        for sentence, target in findings(page):
-            if target not in made:
-                raise SystemExit(f"{PAGE} names the target {target}, which `make reproduce` did not run")
-            if wrong := unsupported(sentence, made[target]["findings"]):
-                raise SystemExit(f"{PAGE} gives {', '.join(wrong)} for {target}, which was not measured: {sentence}")
+    path = f"{newcomer.bin}{os.pathsep}{newcomer.environment['PATH']}"
+    if not quick:
+        for sentence, command in findings(page):  # exit code 1 of verify: a statement fails, as the finding says
+            allowed = " || test $? = 1" if "verify" in command else ""
+            output = newcomer.run(f"{PAGE}, the findings", ["bash", "-c", command + allowed], PATH=path)
+            if wrong := unprinted(sentence, output):
+                raise SystemExit(f"{PAGE} gives {', '.join(wrong)}, which `{command}` did not print: {sentence}")
         if not (newcomer.clone / "out" / "report.html").exists():
             raise SystemExit("`make reproduce` made no out/report.html")
     corpus = newcomer.home / "corpus"
     corpus.mkdir()
     for split in ("train", "valid", "test"):
         (corpus / f"wiki.{split}.tokens").write_text(SENTENCE * 200, encoding="utf-8")
-    words = [scansnap, "text", "train", "--steps", "2", "--out", "small.safetensors"]
+    words = [str(newcomer.bin / "scansnap"), "text", "train", "--steps", "2", "--out", "small.safetensors"]
     newcomer.run(f"{PAGE}, the corpus", words, SCANSNAP_DATA=str(corpus))
 
 
