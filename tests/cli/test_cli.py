@@ -176,15 +176,7 @@ HELP = [("run",), ("info",), ("verify",), ("survey",), ("reproduce",), ("sweep",
         ("lecture",), ("text", "train"), ("text", "explain"), ("text", "sample"), ("text", "evaluate")]  # fmt: skip
 
 
-@pytest.mark.parametrize("words", HELP, ids=" ".join)
-def test_every_command_has_help_with_an_example(scansnap, words):
-    code, out, _ = scansnap(*words, "--help")
-    assert code == 0
-    assert re.search(rf"Example: scansnap {' '.join(words)}\s", out)
-    assert "--help" in out
-
-
-def test_help_is_quick_because_nothing_heavy_is_loaded():
+def test_every_command_has_help_with_an_example_and_loads_nothing_heavy():
     code = (
         "import sys\n"
         "from scansnap.cli.app import commands\n"
@@ -192,7 +184,8 @@ def test_help_is_quick_because_nothing_heavy_is_loaded():
         "print([name for name in ('torch', 'scipy', 'xarray', 'zarr', 'matplotlib') if name in sys.modules])"
     )
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert process.stdout.count("Example: scansnap") == 1 + len(HELP)
+    for words in HELP:
+        assert re.search(rf"Example: scansnap {' '.join(words)}\s", process.stdout), words
     assert process.stdout.splitlines()[-1] == "[]"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -232,24 +231,6 @@ def test_simulated_steps_equal_steps_through_token_sequences(options: dict[str, 
             same(z_seen, z.detach()[:, classes.queries], f"z after step {step + 1}, run {r}")
     for table, least in ((data.y, 1e-2), (data.z, 1e-3)):
         assert np.nanmax(np.abs(table[:, -1] - table[:, 0])) > least, f"{table.name} hardly moved: nothing to compare"
-
-
-@pytest.mark.parametrize("context", [12, math.inf])
-def test_runs_of_a_batch_do_not_see_each_other(context: float) -> None:
-    """Many runs in one call and each alone: the same numbers."""
-    classes = SequenceClasses.syn_medium(2)
-    runs = ss.grid(eta_z=[0.5, 2.0], ratio=[1, 5], seed=[0, 3], momentum=[0.0, 0.9])
-    options: dict[str, Any] = {
-        "steps": 6, "batch_size": 7, "context": context, "init": "uniform", "dtype": "float64", "record": [6],
-        "device": "cpu",
-    }  # fmt: skip
-    together = ss.simulate(classes, runs, **options)
-    for r in range(len(runs)):
-        own = replace(runs, **{name: getattr(runs, name)[[r]] for name in
-                               ("eta_y", "eta_z", "seed", "momentum", "weight_decay_y", "weight_decay_z")})  # fmt: skip
-        alone = ss.simulate(classes, own, **options)
-        same(alone.z[0], together.z[r], f"z of run {r}", 1e-13)
-        same(alone.loss[0], together.loss[r], f"loss of run {r}", 1e-13)
 
 
 def test_groups_of_runs_and_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

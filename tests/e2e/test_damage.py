@@ -216,7 +216,7 @@ def test_a_thousand_damages(saved: Path, tmp_path: Path, name: str) -> None:
     assert found["refused"] > 120
 
 
-# --- a sweep is recomputed where it can be ---------------------------------------------------------------------------
+# --- a sweep is recomputed where it can be (tests/sweep/test_store.py: chunk by chunk) -------------------------------
 
 
 def contents(store: Path) -> dict[str, bytes]:
@@ -237,19 +237,6 @@ def test_a_damaged_sweep_is_mended_or_refused_when_it_is_resumed(
     except InputError as error:
         refused = str(error)
     assert str(path) in refused or contents(path) == whole
-
-
-@pytest.mark.parametrize("part", ["loss/c/1/0", "entropy/c/0/0/0", "status/c/1"])
-@pytest.mark.parametrize("kind", ["flip", "remove"])
-def test_a_damaged_group_is_made_again_and_told(saved: Path, tmp_path: Path, part: str, kind: str) -> None:
-    path = Path(shutil.copytree(saved / "s.zarr", tmp_path / "s.zarr"))
-    damage(path / "classes-1.zarr" / part, kind, random.Random(0))
-    ready = prepare(read_sweep(saved / "sweep.toml"), path, resume=True)
-    done = run(ready)
-    assert (done.complete, done.finished, done.skipped) == (True, 2, 6)
-    (told,) = ready.store.recomputed
-    assert f"of class set 1: classes-1.zarr/{part} " in told
-    assert contents(path) == contents(saved / "s.zarr")
 
 
 def test_a_damaged_template_is_refused(saved: Path, tmp_path: Path) -> None:

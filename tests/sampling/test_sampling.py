@@ -57,7 +57,7 @@ def chi_square(observed: np.ndarray, p: np.ndarray) -> float:
     return float(stats.chisquare(counts_, expected).pvalue)
 
 
-# --- the two samplers ------------------------------------------------------------------------------------
+# --- the two samplers (each build of the compiled one: tests/kernels/test_cpu_sampling.py) ------------------------
 
 
 @st.composite
@@ -93,22 +93,6 @@ def test_compiled_and_torch_samplers_draw_the_same(
     assert_array_equal(counts, np.floor(counts))
     assert (table.p_class[cls] > 0).all(), "a class without probability was drawn"
     assert not counts[table.p_slot[cls] == 0].any(), "a slot without probability was drawn"
-
-
-@compiled
-@pytest.mark.parametrize("context", [2, 3, 128, 10**4, 10**6])
-def test_compiled_and_torch_samplers_agree_on_many_draws(context: int) -> None:
-    """Ten thousand sequences, so that long walks and several rejections in a row are among them."""
-    rng = np.random.default_rng(3)
-    p_slot = rng.dirichlet(np.full(10, 0.3), size=7) * (rng.random((7, 10)) < 0.8)
-    p_slot[:, -3] += 1e-6
-    p_slot[2] = np.eye(10)[4]
-    table = SamplingTable(rng.dirichlet(np.ones(7)), p_slot / p_slot.sum(1, keepdims=True))
-    seeds, steps = [0, 1, 2**40 + 17], list(range(17))
-    cls, counts = torch_sample(table, seeds, steps, 200, context - 1)
-    fast_cls, fast_counts = compiled_sampling.sample(table, np.array(seeds), np.array(steps), 200, context - 1)
-    assert_array_equal(fast_cls, cls)
-    assert_array_equal(fast_counts, counts)
 
 
 @compiled

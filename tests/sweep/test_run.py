@@ -40,7 +40,7 @@ def test_the_numbers_are_those_of_simulate(whole):
         expected = ss.simulate(classes, runs, steps=6, batch_size=16, context=32, momentum=0.9, init="uniform",
                                record=[0, 3, 6], device="cpu")  # fmt: skip
         data = ss.load(whole / f"classes-{s}.zarr")
-        for name in [
+        for name in (
             "loss",
             "entropy",
             "z",
@@ -51,7 +51,7 @@ def test_the_numbers_are_those_of_simulate(whole):
             "momentum",
             "failed_step",
             "class_query",
-        ]:
+        ):
             np.testing.assert_array_equal(data[name].values, expected[name].values)
             assert data[name].dims == expected[name].dims
         assert (data.status == "ok").all()

@@ -121,41 +121,7 @@ def test_goes_on_for_a_very_long_time() -> None:
     assert np.all(np.diff(data.gap.mean("seq_class")) > 0)
 
 
-# --- what must hold exactly --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_invariants(seed: int) -> None:
-    classes = ragged(seed, n_classes=7, n_queries=3)
-    z0 = np.random.default_rng(seed).normal(size=(3, classes.vocab_size))
-    data = flow(classes, 1.0, 1.0, np.geomspace(0.1, 1e4, 9), z0=z0, variables=EVERYTHING)
-    size = float(abs(data.y).max())
-    assert float(abs(data.y.sum("output")).max()) < 1e-12 * size
-    assert float(abs((data.z - z0).sum("token")).max()) < 1e-11
-    assert float(abs(data.z_rate.sum("token")).max()) < 1e-14
-    never_next = np.setdiff1d(np.arange(classes.vocab_size), classes.next_token)
-    assert float(data.y.isel(output=never_next).std("output").max()) < 1e-14
-    outside = ~(classes.p_context > 0).any(0)
-    assert (data.y.values[:, outside] == 0).all()
-    for row, query in enumerate(classes.queries):
-        fixed = ~(classes.p_context[classes.query == query] > 0).any(0)
-        assert (data.z.values[:, row, fixed] == z0[row, fixed]).all()
-    np.testing.assert_allclose(data.attention.sum("token"), 1, rtol=1e-13)
-    np.testing.assert_allclose((data.f**2).sum("token"), 1, rtol=1e-13)
-    assert (data.attention.values[:, classes.p_context == 0] == 0).all()
-
-
-def test_single_query_rates_follow_from_the_growth_of_y() -> None:
-    """ż_l = η_Z (½ d‖Y_l‖²/dt / η_Y − Σ_n p_n (f_n·g_n) f_nl²) where all classes share the query."""
-    classes, eta_y, eta_z = ragged(1, n_queries=1), 1.5, 0.4
-    data = flow(classes, eta_y, eta_z, [2.0, 60.0], variables=EVERYTHING)
-    for i in range(2):
-        at = data.isel(t=i)
-        dy, _ = Plain(classes, eta_y, eta_z).rates(at.y.values, at.z.values)
-        fg = (at.f * at.g).sum("token").values  # NaN outside the support is skipped
-        loss_of_norm = (classes.p_class * fg) @ at.f.values**2
-        expected = eta_z * ((at.y.values * dy).sum(1) / eta_y - loss_of_norm)
-        np.testing.assert_allclose(at.z_rate[0], expected, atol=1e-14)
+# --- what must hold exactly (test_flow_norms.py has what is conserved) -------------------------------------------
 
 
 def test_variables_agree_with_each_other() -> None:

@@ -172,9 +172,10 @@ def test_what_is_conserved(norm: str, residual: str) -> None:
     """Σ_j Y[l, j] = 0 and Σ_l z_ml = its start in every model; rows that do not enter f stay 0, and z elsewhere."""
     classes = ragged(1, n_queries=3)
     z0 = np.random.default_rng(1).normal(size=(3, classes.vocab_size))
-    data = flow(classes, 1.0, 1.0, [1.0, 100.0], z0=z0, norm=norm, residual=residual, variables=EVERYTHING)
+    data = flow(classes, 1.0, 1.0, [1.0, 100.0, 1e4], z0=z0, norm=norm, residual=residual, variables=EVERYTHING)
     assert float(abs(data.y.sum("output")).max()) < 1e-12 * float(abs(data.y).max())
     assert float(abs((data.z - z0).sum("token")).max()) < 1e-11
+    assert float(abs(data.z_rate.sum("token")).max()) < 1e-13
     never = np.setdiff1d(np.arange(classes.vocab_size), classes.next_token)
     assert float(data.y.isel(output=never).std("output").max()) < 1e-14
     context = classes.p_context > 0
