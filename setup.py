@@ -38,6 +38,7 @@ REORDERED = ["-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math"]  #
 KERNEL_FLAGS = {
     "adam": ["-O3", "-ffp-contract=fast", "-fno-math-errno"],
     "attention": ["-O3", "-ffp-contract=fast", "-fno-math-errno", "-Wno-psabi"],
+    "dropout": ["-O3"],
     "flow": ["-O3", "-ffp-contract=fast", "-fno-math-errno", *REORDERED],
     "fused": ["-O3", "-ffp-contract=fast", "-fno-math-errno", "-Wno-psabi"],
     "step": ["-O3", "-ffp-contract=fast", "-fno-math-errno", "-Wno-psabi"],

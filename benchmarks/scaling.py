@@ -1,6 +1,9 @@
 """Cost against runs, steps, batch, support and T: prints a Markdown table, draws benchmarks/scaling.png.
 
-python benchmarks/scaling.py [--device cuda]
+python benchmarks/scaling.py [--device cuda] [--seeds 100]
+
+With ``--seeds`` only T varies: four runs of Syn-Medium(5) for each seed, the lengths in turn, in processor time of one
+core, beside that of T = 128.
 
 One axis grows at a time, all else as in BASE. The exponent is the slope in the log-log plot over the upper half, where
 fixed costs no longer show.
@@ -13,12 +16,13 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.simulate import simulate
 from scansnap.plots.style import SERIES, save_figure, styled
 from scansnap.runs import grid
-from timing import best_seconds
+from timing import best_seconds, in_turn
 
 BASE = {"runs": 64, "steps": 100, "batch": 128, "support": 20, "context": 128}
 AXES: dict[str, tuple[int, ...]] = {
@@ -47,6 +51,20 @@ def measure(axis: str, device: str) -> list[float]:
     ]
 
 
+def lengths(n_seeds: int, device: str, rounds: int = 3) -> None:
+    """Print the cost of each T with many seeds, where drawing the counts costs most."""
+    torch.set_num_threads(1)
+    classes = SequenceClasses.syn_medium(5)
+    runs = grid(eta_z=[0.5, 1.0, 2.0, 3.0], ratio=2.0, seed=range(n_seeds), momentum=0.9)
+    works = {str(length): partial(simulate, classes, runs, steps=100, batch_size=128, context=length, init="uniform",
+                                  record=[100], variables=["entropy"], device=device)
+             for length in AXES["context"]}  # fmt: skip
+    best = {name: min(times) for name, times in in_turn(works, rounds, device).items()}
+    print("| T | processor s | to T = 128 |\n|---|---|---|")
+    for name, seconds in best.items():
+        print(f"| {int(name):,} | {seconds:.2f} | {seconds / best['128']:.2f} |")
+
+
 def exponent(axis: str, seconds: list[float]) -> float:
     half = len(seconds) // 2
     return float(np.polyfit(np.log(AXES[axis][half:]), np.log(seconds[half:]), 1)[0])
@@ -73,7 +91,12 @@ def draw(lines: dict[str, list[float]], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
-    device = parser.parse_args().device
+    parser.add_argument("--seeds", type=int, help="only T varies, with so many seeds")
+    options = parser.parse_args()
+    device = options.device
+    if options.seeds:
+        lengths(options.seeds, device)
+        return
     train(**BASE, device=device)  # warm-up
     lines = {axis: measure(axis, device) for axis in AXES}
     print("| axis | " + " | ".join(f"{i + 1}" for i in range(6)) + " | exponent |\n|---|" + "---|" * 7)

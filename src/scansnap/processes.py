@@ -87,13 +87,15 @@ def _initialize(initializer: Callable[..., None] | None, initargs: tuple[Any, ..
 
 @contextmanager
 def single_threaded_children() -> Iterator[None]:
-    """Child processes started in the block run their numerical libraries with one thread.
+    """Child processes started in the block run their numerical libraries with one thread, and reuse freed memory.
 
-    The libraries read these variables when they are loaded, so they must be set before the process starts.
+    The libraries read these variables when they are loaded, so they must be set before the process starts. Memory that
+    goes back to the system after each operation costs a seventh of a small training step.
     """
-    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(dict.fromkeys(names, "1"))
+    values = {**dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+              "MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**28)}  # fmt: skip
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
     try:
         yield
     finally:

@@ -14,10 +14,12 @@ from small_text import M, stream, transformer, yz
 from refusals import refused
 from scansnap.corpus.windows import Windows
 from scansnap.interrupt import Interrupted
+from scansnap.kernels.cpu import library
 from scansnap.text.evaluation import perplexity
 from scansnap.text.model_files import read_header
 from scansnap.text.settings import TrainingSettings
 from scansnap.text.training import log_spaced, train
+from scansnap.text.transformer.draws import masks
 from scansnap.text.transformer.settings import TransformerSettings
 
 training = sys.modules[train.__module__]
@@ -172,6 +174,22 @@ def test_dropout_keeps_the_mean():
     assert set(dropped.unique().tolist()) == {0.0, 1.25}
     share = float((dropped == 0).double().mean())
     assert abs(share - 0.2) < 5 * np.sqrt(0.16 / 16000), share
+
+
+@pytest.mark.skipif(library.find("dropout") is None, reason="the compiled masks are not built here")
+@pytest.mark.parametrize(("skip", "n"), [(0, 0), (0, 1), (1, 311), (1, 312), (623, 5), (624, 313), (700, 4000)])
+def test_compiled_masks_are_draws_of_the_generator(skip, n):
+    """Draw by draw those of NumPy's generator of the same kind, and the generator goes on after them."""
+    generator = torch.Generator().manual_seed(2**40 + 7)
+    torch.rand(skip, generator=generator)  # a word each
+    drawn = masks(torch.empty(n), 0.8, generator)
+    after = torch.rand(1, generator=generator)
+    words = np.random.MT19937()
+    words._legacy_seeding(7)
+    high, low = words.random_raw(skip + 2 * n)[skip:].reshape(n, 2).astype(np.uint64).T
+    share = (high % 2**21 * 2.0**32 + low) / 2**53
+    np.testing.assert_array_equal(drawn, np.where(share < 0.8, np.float32(1.25), 0))
+    assert float(after) == (words.random_raw() % 2**24) / 2**24
 
 
 def test_ctrl_c_writes_a_checkpoint_and_says_how_to_go_on(tmp_path):

@@ -6,11 +6,13 @@ states do not change, and there is no state to save.
 
 from __future__ import annotations
 
+import ctypes
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from scansnap.kernels.cpu import library
 from scansnap.text.transformer.settings import TransformerSettings
 
 WORD = 2**64 - 1
@@ -36,7 +38,7 @@ class Dropout:
         if settings.feed_forward:
             per_layer += n * (settings.feed_forward + settings.width)
         drawn = torch.empty(n * settings.width + settings.layers * per_layer, dtype=settings.work_dtype, device=device)
-        self.masks = drawn.bernoulli_(1 - p, generator=generator).mul_(1 / (1 - p))
+        self.masks = masks(drawn, 1 - p, generator)
         self.used = 0
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -44,6 +46,17 @@ class Dropout:
         mask = self.masks[self.used : self.used + size].view(self.windows, *x.shape[1:])
         self.used += size
         return x * mask
+
+
+def masks(out: Tensor, p: float, generator: torch.Generator) -> Tensor:
+    """Entries 1/p with probability p, else 0; compiled where possible, with the draws of ``bernoulli_``."""
+    if out.is_cuda or out.dtype != torch.float32 or library.find("dropout") is None:
+        return out.bernoulli_(p, generator=generator).mul_(1 / p)
+    state, pointer, real = generator.get_state(), ctypes.c_void_p, ctypes.c_double
+    size = ctypes.c_int64(out.numel())
+    library.load("dropout").masks(pointer(state.data_ptr()), size, real(p), real(1 / p), pointer(out.data_ptr()))
+    generator.set_state(state)
+    return out
 
 
 class MaskedBatch(NamedTuple):
