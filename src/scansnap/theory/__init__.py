@@ -5,8 +5,13 @@ The paper's: closed_form, expansions, token_growth, and modified (its proof).
 Ours (``docs/theory.md``, ``docs/derivations.md``), for one query and equal overlaps: frozen, drive, memory, crossover,
 late, momentum; for any classes: class_drive, fates, drift. Numbers in, numbers out.
 
-Every function broadcasts over its arguments and returns a float when all of them are scalars. t counts
-batch-size-1 steps; s = t/K is the number of visits of one class.
+Every function broadcasts over its arguments and returns a float when all of them are scalars. Notation:
+
+    t, s         time in steps of batch size 1; s = t/K visits of one class
+    u            the logit gap M h, which is a clock, too
+    eta_y, eta_z learning rates of Y (the decoder) and of Z (attention)
+    overlap      ρ, the cosine between the f_n of two classes; f_n = c_n/‖c_n‖, c_n the attention of class n
+    form         ``leading`` order in 1/M, or ``exact``
 """
 
 from scansnap.theory.class_drive import ClassDrive, class_drive

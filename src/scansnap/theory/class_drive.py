@@ -72,14 +72,10 @@ def class_drive(
 
     Parameters
     ----------
-    t, eta_y, eta_z
-        Time in steps of batch size 1; learning rates of Y, the decoder, and of Z, attention.
+    t, eta_y, eta_z, vocab_size, overlap
+        Time in steps; rates of Y and Z; number of tokens M; cosine ρ of two f_n.
     p_class
         Class probabilities p_n.
-    vocab_size
-        Number of tokens M.
-    overlap
-        Cosine ρ between the f_n of two classes.
 
     Returns
     -------

@@ -31,20 +31,17 @@ def u(s: ArrayLike, *, eta_y: ArrayLike, vocab_size: ArrayLike) -> Result:
 
     Parameters
     ----------
-    s, eta_y
-        Visits of one class, t/K; learning rate of Y, the decoder.
-    vocab_size
-        Number of tokens M.
+    s, eta_y, vocab_size
+        Visits of a class; rate of Y; number of tokens M.
 
     Returns
     -------
     float or numpy.ndarray
-        A float where every argument is a number.
 
     Examples
     --------
-    >>> round(float(u(100, eta_y=1.0, vocab_size=50)), 4)
-    8.4312
+    >>> u(100, eta_y=1.0, vocab_size=50)
+    8.4311...
     """
     return to_result(_u(*to_arrays(s=s, eta_y=eta_y, vocab_size=vocab_size)))
 
@@ -57,20 +54,17 @@ def h(s: ArrayLike, *, eta_y: ArrayLike, vocab_size: ArrayLike) -> Result:
 
     Parameters
     ----------
-    s, eta_y
-        Visits of one class, t/K; learning rate of Y, the decoder.
-    vocab_size
-        Number of tokens M.
+    s, eta_y, vocab_size
+        Visits of a class; rate of Y; number of tokens M.
 
     Returns
     -------
     float or numpy.ndarray
-        A float where every argument is a number.
 
     Examples
     --------
-    >>> round(float(h(100, eta_y=1.0, vocab_size=50)), 4)
-    0.1686
+    >>> h(100, eta_y=1.0, vocab_size=50)
+    0.1686...
     """
     s_, eta_y_, m = to_arrays(s=s, eta_y=eta_y, vocab_size=vocab_size)
     return to_result(_u(s_, eta_y_, m) / m)
@@ -85,10 +79,8 @@ def h_recursion(steps: int, *, eta_y: ArrayLike, vocab_size: ArrayLike) -> Float
     ----------
     steps
         Number of gradient steps.
-    eta_y
-        Learning rate of Y, the decoder.
-    vocab_size
-        Number of tokens M.
+    eta_y, vocab_size
+        Rate of Y; number of tokens M.
 
     Returns
     -------
@@ -119,20 +111,17 @@ def gamma(t: ArrayLike, *, eta_y: ArrayLike, n_classes: ArrayLike, vocab_size: A
 
     Parameters
     ----------
-    t, eta_y
-        Time in steps of batch size 1; learning rate of Y, the decoder.
-    n_classes, vocab_size
-        Numbers of classes K and of tokens M.
+    t, eta_y, n_classes, vocab_size
+        Time in steps; rate of Y; numbers of classes K and tokens M.
 
     Returns
     -------
     float or numpy.ndarray
-        A float where every argument is a number.
 
     Examples
     --------
-    >>> round(float(gamma(100, eta_y=1.0, n_classes=10, vocab_size=50)), 4)
-    0.9263
+    >>> gamma(100, eta_y=1.0, n_classes=10, vocab_size=50)
+    0.9263...
     """
     t_, eta_y_, k, m = to_arrays(t=t, eta_y=eta_y, n_classes=n_classes, vocab_size=vocab_size)
     u_ = _u(t_ / k, eta_y_, m)
@@ -148,20 +137,17 @@ def gamma_integral(
 
     Parameters
     ----------
-    t, eta_y, eta_z
-        Time in steps of batch size 1; learning rates of Y, the decoder, and of Z, attention.
-    n_classes, vocab_size
-        Numbers of classes K and of tokens M.
+    t, eta_y, eta_z, n_classes, vocab_size
+        Time in steps; rates of Y and Z; numbers of classes K and tokens M.
 
     Returns
     -------
     float or numpy.ndarray
-        A float where every argument is a number.
 
     Examples
     --------
-    >>> round(float(gamma_integral(100, eta_y=1.0, eta_z=0.1, n_classes=10, vocab_size=50)), 4)
-    14.2853
+    >>> gamma_integral(100, eta_y=1.0, eta_z=0.1, n_classes=10, vocab_size=50)
+    14.2852...
     """
     t_, eta_y_, eta_z_, k, m = to_arrays(t=t, eta_y=eta_y, eta_z=eta_z, n_classes=n_classes, vocab_size=vocab_size)
     return to_result(eta_z_ / eta_y_ * k * ((m - 1) / m * _u(t_ / k, eta_y_, m)) ** 2 / 2)

@@ -51,7 +51,7 @@ def decoder_slope(
     n_classes, vocab_size
         Number of classes K, of all queries; number of tokens M.
     overlap
-        Cosine ρ between the f_n of two classes.
+        Cosine ρ of two f_n.
     n_distinct, n_common, n_queries
         Number of distinct tokens of a class, equally frequent; number of common tokens, equally frequent; number of
         queries, with equally many classes each.
@@ -59,7 +59,6 @@ def decoder_slope(
     Returns
     -------
     float or numpy.ndarray
-        A float where every argument is a number.
 
     Examples
     --------
@@ -93,7 +92,7 @@ def crossover(
     n_classes, vocab_size
         Number of classes K, of all queries; number of tokens M.
     overlap
-        Cosine ρ between the f_n of two classes.
+        Cosine ρ of two f_n.
     n_distinct, n_common, n_queries
         Number of distinct tokens of a class, equally frequent; number of common tokens, equally frequent; number of
         queries, with equally many classes each.
@@ -101,7 +100,6 @@ def crossover(
     Returns
     -------
     float or numpy.ndarray
-        A float where every argument is a number.
 
     Examples
     --------
@@ -134,7 +132,7 @@ def crossover_tokens(
     t, eta_z
         Time in steps of batch size 1, > 0; learning rate of Z, attention.
     n_classes, vocab_size
-        Numbers of classes K and of tokens M.
+        Numbers of classes K and tokens M.
     f_distinct
         f_l of the distinct tokens, the same in every class.
     f_common

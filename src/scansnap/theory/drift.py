@@ -193,7 +193,7 @@ def sampling_push(f: ArrayLike, *, context: ArrayLike, p: ArrayLike | None = Non
     Parameters
     ----------
     f
-        f_l, the token's normalised attention.
+        Attention f_l.
     context
         Sequence length T, the query included.
     p
@@ -202,7 +202,6 @@ def sampling_push(f: ArrayLike, *, context: ArrayLike, p: ArrayLike | None = Non
     Returns
     -------
     float or numpy.ndarray
-        A float where every argument is a number.
 
     Examples
     --------
@@ -229,10 +228,8 @@ def drift_tokens(
 
     Parameters
     ----------
-    u, eta_y, eta_z
-        Logit gap M h; learning rates of Y, the decoder, and of Z, attention.
-    n_classes
-        Number of classes K.
+    u, eta_y, eta_z, n_classes
+        Logit gap M h; rates of Y and Z; number of classes K.
     f_distinct
         f_l of the distinct tokens.
     f_common
@@ -275,28 +272,23 @@ def fall_below(
 
     Parameters
     ----------
-    u
-        Logit gap, M h.
-    n_classes, vocab_size
-        Numbers of classes K and of tokens M.
+    u, n_classes, vocab_size, form
+        Logit gap M h; numbers of classes K and tokens M; ``leading`` in 1/M or ``exact``.
     f_distinct
         f_l of the distinct tokens.
     f_common
         f_l of the common tokens; by default there is one.
     context
         Sequence length T, the query included.
-    form
-        ``leading`` order in 1/M, or ``exact``.
 
     Returns
     -------
     float or numpy.ndarray
-        A float where every argument is a number.
 
     Examples
     --------
-    >>> round(float(fall_below(2.0, n_classes=10, vocab_size=50, f_distinct=[0.5, 0.6], context=128)), 4)
-    5.0335
+    >>> fall_below(2.0, n_classes=10, vocab_size=50, f_distinct=[0.5, 0.6], context=128)
+    5.0334...
     """
     (u_,), (length,), (k, m) = (
         to_arrays(u=u),

@@ -24,20 +24,17 @@ def t_scan(*, eta_y: ArrayLike, n_classes: ArrayLike, vocab_size: ArrayLike) -> 
 
     Parameters
     ----------
-    eta_y
-        Learning rate of Y, the decoder.
-    n_classes, vocab_size
-        Numbers of classes K and of tokens M.
+    eta_y, n_classes, vocab_size
+        Rate of Y; numbers of classes K and tokens M.
 
     Returns
     -------
     float or numpy.ndarray
-        A float where every argument is a number.
 
     Examples
     --------
-    >>> round(float(t_scan(eta_y=1.0, n_classes=10, vocab_size=50)), 4)
-    39.1202
+    >>> t_scan(eta_y=1.0, n_classes=10, vocab_size=50)
+    39.1202...
     """
     eta_y_, k, m = to_arrays(eta_y=eta_y, n_classes=n_classes, vocab_size=vocab_size)
     return to_result(k * np.log(m) / eta_y_)
@@ -52,22 +49,19 @@ def t_snap(*, eta_y: ArrayLike, n_classes: ArrayLike, vocab_size: ArrayLike, del
 
     Parameters
     ----------
-    eta_y
-        Learning rate of Y, the decoder.
-    n_classes, vocab_size
-        Numbers of classes K and of tokens M.
+    eta_y, n_classes, vocab_size
+        Rate of Y; numbers of classes K and tokens M.
     delta
         δ, 0 to leading order.
 
     Returns
     -------
     float or numpy.ndarray
-        A float where every argument is a number.
 
     Examples
     --------
-    >>> round(float(t_snap(eta_y=1.0, n_classes=10, vocab_size=50)), 4)
-    78.2405
+    >>> t_snap(eta_y=1.0, n_classes=10, vocab_size=50)
+    78.2404...
     """
     eta_y_, k, m, delta_ = to_arrays(eta_y=eta_y, n_classes=n_classes, vocab_size=vocab_size, delta=delta)
     return to_result(2 * (1 + delta_) * k * np.log(m) / eta_y_)
@@ -87,12 +81,11 @@ def snap_delta(vocab_size: ArrayLike) -> Result:
     Returns
     -------
     float or numpy.ndarray
-        A float where every argument is a number.
 
     Examples
     --------
-    >>> round(float(snap_delta(1000)), 4)
-    0.3198
+    >>> snap_delta(1000)
+    0.3198...
     """
     (m,) = to_arrays(vocab_size=vocab_size)
     branch = np.maximum(m - 1, np.e)  # W₋₁ is real only up to M − 1 = e
@@ -105,19 +98,16 @@ def gamma_early(t: ArrayLike, *, eta_y: ArrayLike, n_classes: ArrayLike) -> Resu
 
     Parameters
     ----------
-    t, eta_y
-        Time in steps of batch size 1; learning rate of Y, the decoder.
-    n_classes
-        Number of classes K.
+    t, eta_y, n_classes
+        Time in steps; rate of Y; number of classes K.
 
     Returns
     -------
     float or numpy.ndarray
-        A float where every argument is a number.
 
     Examples
     --------
-    >>> round(float(gamma_early(5, eta_y=1.0, n_classes=10)), 4)
+    >>> gamma_early(5, eta_y=1.0, n_classes=10)
     0.5
     """
     t_, eta_y_, k = to_arrays(t=t, eta_y=eta_y, n_classes=n_classes)
@@ -132,20 +122,17 @@ def gamma_late(t: ArrayLike, *, eta_y: ArrayLike, n_classes: ArrayLike, vocab_si
 
     Parameters
     ----------
-    t, eta_y
-        Time in steps of batch size 1; learning rate of Y, the decoder.
-    n_classes, vocab_size
-        Numbers of classes K and of tokens M.
+    t, eta_y, n_classes, vocab_size
+        Time in steps; rate of Y; numbers of classes K and tokens M.
 
     Returns
     -------
     float or numpy.ndarray
-        A float where every argument is a number.
 
     Examples
     --------
-    >>> round(float(gamma_late(1000, eta_y=1.0, n_classes=10, vocab_size=50)), 4)
-    0.0852
+    >>> gamma_late(1000, eta_y=1.0, n_classes=10, vocab_size=50)
+    0.0851...
     """
     t_, eta_y_, k, m = to_arrays(t=t, eta_y=eta_y, n_classes=n_classes, vocab_size=vocab_size)
     s = positive_t(t_) / k
@@ -164,22 +151,19 @@ def growth_early(
 
     Parameters
     ----------
-    t, eta_y, eta_z
-        Time in steps of batch size 1; learning rates of Y, the decoder, and of Z, attention.
-    n_classes, vocab_size
-        Numbers of classes K and of tokens M.
+    t, eta_y, eta_z, n_classes, vocab_size
+        Time in steps; rates of Y and Z; numbers of classes K and tokens M.
     **premise
         ``c0``, ``exponent``, ``form``, ``p_class`` and ``p_query``; see `growth`.
 
     Returns
     -------
     float or numpy.ndarray
-        A float where every argument is a number.
 
     Examples
     --------
-    >>> round(float(growth_early(5, eta_y=1.0, eta_z=0.1, n_classes=10, vocab_size=50)), 4)
-    0.098
+    >>> growth_early(5, eta_y=1.0, eta_z=0.1, n_classes=10, vocab_size=50)
+    0.0980...
     """
     return growth_from(_early, t, (eta_y, eta_z, n_classes, vocab_size), **premise)
 
@@ -197,22 +181,19 @@ def growth_late(
 
     Parameters
     ----------
-    t, eta_y, eta_z
-        Time in steps of batch size 1; learning rates of Y, the decoder, and of Z, attention.
-    n_classes, vocab_size
-        Numbers of classes K and of tokens M.
+    t, eta_y, eta_z, n_classes, vocab_size
+        Time in steps; rates of Y and Z; numbers of classes K and tokens M.
     **premise
         ``c0``, ``exponent``, ``form``, ``p_class`` and ``p_query``; see `growth`.
 
     Returns
     -------
     float or numpy.ndarray
-        A float where every argument is a number.
 
     Examples
     --------
-    >>> round(float(growth_late(1000, eta_y=1.0, eta_z=0.1, n_classes=10, vocab_size=50)), 4)
-    1.236
+    >>> growth_late(1000, eta_y=1.0, eta_z=0.1, n_classes=10, vocab_size=50)
+    1.2360...
     """
     return growth_from(_late, t, (eta_y, eta_z, n_classes, vocab_size), **premise)
 

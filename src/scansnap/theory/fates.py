@@ -49,18 +49,14 @@ def token_push(
 
     Parameters
     ----------
-    u
-        Logit gap, M h.
+    u, vocab_size, form
+        Logit gap M h; number of tokens M; ``leading`` in 1/M or ``exact``.
     f
         f_n of every class over its tokens, rows of length 1, shape (K, L).
-    vocab_size
-        Number of tokens M.
     query
         Index of the query of each class, from 0 on, shape (K,); by default there is one query.
     residual
         Whether the output is LN(LN(c) + e_m). No query may be a context token.
-    form
-        ``leading`` order in 1/M, or ``exact``.
 
     Returns
     -------
@@ -90,12 +86,10 @@ def rise_time(
 
     Parameters
     ----------
-    eta_y
-        Learning rate of Y, the decoder.
+    eta_y, vocab_size
+        Rate of Y; number of tokens M.
     f
         f_n of every class over its tokens, rows of length 1, shape (K, L).
-    vocab_size
-        Number of tokens M.
     query
         Index of the query of each class, from 0 on, shape (K,); by default there is one query.
     residual
@@ -137,14 +131,10 @@ def memory_by_token(
 
     Parameters
     ----------
-    u, eta_y, eta_z
-        Logit gap M h; learning rates of Y, the decoder, and of Z, attention.
+    u, eta_y, eta_z, vocab_size, form
+        Logit gap M h; rates of Y and Z; number of tokens M; ``leading`` in 1/M or ``exact``.
     f
         f_n of every class over its tokens, rows of length 1, shape (K, L).
-    vocab_size
-        Number of tokens M.
-    form
-        ``leading`` order in 1/M, or ``exact``.
 
     Returns
     -------
@@ -185,14 +175,10 @@ def held_speed(u: ArrayLike, *, f: ArrayLike, vocab_size: float, form: Form = "l
 
     Parameters
     ----------
-    u
-        Logit gap, M h.
+    u, vocab_size, form
+        Logit gap M h; number of tokens M; ``leading`` in 1/M or ``exact``.
     f
         f_n of every class over its tokens, rows of length 1, shape (K, L).
-    vocab_size
-        Number of tokens M.
-    form
-        ``leading`` order in 1/M, or ``exact``.
 
     Returns
     -------
@@ -217,16 +203,12 @@ def held_speed_one_common(
 
     Parameters
     ----------
-    u
-        Logit gap, M h.
+    u, vocab_size, form
+        Logit gap M h; number of tokens M; ``leading`` in 1/M or ``exact``.
     f_common
         f_nc of the common token in every class, shape (K,).
     n_distinct
         Number of distinct tokens of every class, shape (K,).
-    vocab_size
-        Number of tokens M.
-    form
-        ``leading`` order in 1/M, or ``exact``.
 
     Returns
     -------

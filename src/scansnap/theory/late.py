@@ -34,22 +34,17 @@ def late_overlap(log_u: ArrayLike, *, n_classes: float, overlap: float) -> Resul
 
     Parameters
     ----------
-    log_u
-        ln u.
-    n_classes
-        Number of classes K.
-    overlap
-        Cosine ρ between the f_n of two classes.
+    log_u, n_classes, overlap
+        ln u; number of classes K; cosine ρ of two f_n.
 
     Returns
     -------
     float or numpy.ndarray
-        A float where every argument is a number.
 
     Examples
     --------
-    >>> round(float(late_overlap(5.0, n_classes=10, overlap=0.3)), 4)
-    0.0077
+    >>> late_overlap(5.0, n_classes=10, overlap=0.3)
+    0.00771...
     """
     (at,), (k, rho) = to_arrays(log_u=log_u), to_arrays(n_classes=n_classes, overlap=overlap)
     if k.ndim or rho.ndim or k < 2 or rho == 0:
@@ -70,20 +65,17 @@ def late_exponent(overlap: ArrayLike, *, n_classes: ArrayLike) -> Result:
 
     Parameters
     ----------
-    overlap
-        Cosine ρ between the f_n of two classes.
-    n_classes
-        Number of classes K.
+    overlap, n_classes
+        Cosine ρ of two f_n; number of classes K.
 
     Returns
     -------
     float or numpy.ndarray
-        A float where every argument is a number.
 
     Examples
     --------
-    >>> round(float(late_exponent(overlap=0.3, n_classes=10)), 4)
-    1.4388
+    >>> late_exponent(overlap=0.3, n_classes=10)
+    1.4387...
     """
     rho, k = to_arrays(overlap=overlap, n_classes=n_classes)
     kappa = 1 + rho * (k - 2)

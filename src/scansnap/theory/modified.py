@@ -121,10 +121,8 @@ def modified_decoder(
         FᵀF = I + E of unit vectors f_n, shape (K, K).
     visits
         N_n, how often each class was drawn, shape (K,); p_n t for the flow.
-    eta_y
-        Learning rate of Y, the decoder.
-    vocab_size
-        Number of tokens M.
+    eta_y, vocab_size
+        Rate of Y; number of tokens M.
     steps
         True for gradient steps, h*(N_n); False for the flow, h(N_n).
 
@@ -179,17 +177,12 @@ def visits_at(u: ArrayLike, *, eta_y: ArrayLike, vocab_size: ArrayLike) -> Resul
 
     Parameters
     ----------
-    u
-        Logit gap M h.
-    eta_y
-        Learning rate of Y, the decoder.
-    vocab_size
-        Number of tokens M.
+    u, eta_y, vocab_size
+        Logit gap M h; rate of Y; number of tokens M.
 
     Returns
     -------
     float or numpy.ndarray
-        A float where every argument is a number.
 
     Examples
     --------
@@ -210,20 +203,17 @@ def step_lead(s: ArrayLike, *, eta_y: ArrayLike, vocab_size: ArrayLike) -> Resul
 
     Parameters
     ----------
-    s, eta_y
-        Visits of one class, t/K; learning rate of Y, the decoder.
-    vocab_size
-        Number of tokens M.
+    s, eta_y, vocab_size
+        Visits of a class; rate of Y; number of tokens M.
 
     Returns
     -------
     float or numpy.ndarray
-        A float where every argument is a number.
 
     Examples
     --------
-    >>> round(float(step_lead(3e6, eta_y=0.5, vocab_size=1000)), 2)
-    7.11
+    >>> step_lead(3e6, eta_y=0.5, vocab_size=1000)
+    7.1104...
     """
     s_, eta_y_, m = to_arrays(s=s, eta_y=eta_y, vocab_size=vocab_size)
     u_ = np.asarray(gap(s_, eta_y=eta_y_, vocab_size=m))
@@ -240,15 +230,12 @@ def visits_to_error(epsilon: ArrayLike, *, eta_y: ArrayLike, vocab_size: ArrayLi
     ----------
     epsilon
         ε, below the error √((M−1)/M) at the start.
-    eta_y
-        Learning rate of Y, the decoder.
-    vocab_size
-        Number of tokens M.
+    eta_y, vocab_size
+        Rate of Y; number of tokens M.
 
     Returns
     -------
     float or numpy.ndarray
-        A float where every argument is a number.
 
     Examples
     --------

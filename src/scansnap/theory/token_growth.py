@@ -55,22 +55,19 @@ def growth(
 
     Parameters
     ----------
-    t, eta_y, eta_z
-        Time in steps of batch size 1; learning rates of Y, the decoder, and of Z, attention.
-    n_classes, vocab_size
-        Numbers of classes K and of tokens M.
+    t, eta_y, eta_z, n_classes, vocab_size
+        Time in steps; rates of Y and Z; numbers of classes K and tokens M.
     **premise
         ``c0``, ``exponent``, ``form``, ``p_class`` and ``p_query``; see `growth`.
 
     Returns
     -------
     float or numpy.ndarray
-        A float where every argument is a number.
 
     Examples
     --------
-    >>> round(float(growth(100, eta_y=1.0, eta_z=0.1, n_classes=10, vocab_size=50)), 4)
-    1.0157
+    >>> growth(100, eta_y=1.0, eta_z=0.1, n_classes=10, vocab_size=50)
+    1.0157...
     """
     return growth_from(_exact, t, (eta_y, eta_z, n_classes, vocab_size), **premise)
 
@@ -113,10 +110,8 @@ def chi(
 
     Parameters
     ----------
-    t, eta_y, eta_z
-        Time in steps of batch size 1; learning rates of Y, the decoder, and of Z, attention.
-    n_classes, vocab_size
-        Numbers of classes K and of tokens M.
+    t, eta_y, eta_z, n_classes, vocab_size
+        Time in steps; rates of Y and Z; numbers of classes K and tokens M.
     f_dominant
         f_nl₀(0) of the dominant distinct token.
     **premise
@@ -129,8 +124,8 @@ def chi(
 
     Examples
     --------
-    >>> round(float(chi(100, eta_y=1.0, eta_z=0.1, n_classes=10, vocab_size=50, f_dominant=0.5)[0]), 4)
-    1.6617
+    >>> chi(100, eta_y=1.0, eta_z=0.1, n_classes=10, vocab_size=50, f_dominant=0.5)[0]
+    1.6617...
     """
     b = growth(t, eta_y=eta_y, eta_z=eta_z, n_classes=n_classes, vocab_size=vocab_size, **premise)
     (f,) = to_arrays(f_dominant=f_dominant)
@@ -154,11 +149,10 @@ def relative_gain(r0: ArrayLike, chi: ArrayLike) -> Result:
     Returns
     -------
     float or numpy.ndarray
-        A float where every argument is a number.
 
     Examples
     --------
-    >>> round(float(relative_gain(0.5, 2.0)), 4)
+    >>> relative_gain(0.5, 2.0)
     1.0
     """
     r0_, chi_ = to_arrays(r0=r0, chi=chi)
