@@ -90,24 +90,6 @@ def test_steps_nine_times_as_large_do():
     assert at(fast, "largest", "growth", FLOW_SGD) > 5 * at(slow, "largest", "growth", FLOW_SGD)
 
 
-def test_the_same_run_in_parts(monkeypatch):
-    """A vocabulary too large for the memory is run again for each part of the record."""
-    whole = small(0.9, 0.02, False)
-    monkeypatch.setattr(module, "_MOST_BYTES", 8 * 34**2 * 12)
-    calls = []
-    parts = three_way(
-        SequenceClasses.syn_small(),
-        eta_y=0.9,
-        eta_z=0.02,
-        seeds=3,
-        progress=lambda done, total: calls.append((done, total)),
-    )
-    xr.testing.assert_identical(parts, whole)
-    total = calls[-1][1]
-    assert total > 4
-    assert calls == [(i + 1, total) for i in range(total)]
-
-
 # --- when they part ----------------------------------------------------------------------------------------------
 
 

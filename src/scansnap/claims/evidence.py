@@ -264,7 +264,7 @@ def from_trajectory(data: xr.Dataset, classes: SequenceClasses, run: int = 0) ->
     sampled = settings["batch_size"] is not None
     attention = one["attention"].values.astype(np.float64)
     y = one["y"].values.astype(np.float64) if "y" in data else None
-    g, gap = _votes(classes, attention, y) if y is not None else (None, None)
+    g, gap = gradients_and_gap(classes, attention, y) if y is not None else (None, None)
     return Evidence(
         classes, float(one.eta_y) * boost, float(one.eta_z) * boost, "sgd", context,
         one["step"].values.astype(np.float64), one["z"].values.astype(np.float64), attention, g, gap,
@@ -311,7 +311,7 @@ def _other_seeds(data: xr.Dataset, run: int) -> Array | None:
 def _from_flow_data(data: xr.Dataset, classes: SequenceClasses) -> Evidence:
     t, z, attention = data["t"].values, data["z"].values, data["attention"].values
     y = data["y"].values if "y" in data else None
-    g, gap = _votes(classes, attention, y) if y is not None else (None, None)
+    g, gap = gradients_and_gap(classes, attention, y) if y is not None else (None, None)
     if "g" in data:
         g = np.nan_to_num(data["g"].values, nan=0.0)
     if "gap" in data and not np.isnan(data["gap"].values).all():
@@ -331,7 +331,7 @@ def _from_flow_data(data: xr.Dataset, classes: SequenceClasses) -> Evidence:
     )  # fmt: skip
 
 
-def _votes(classes: SequenceClasses, attention: Array, y: Array) -> tuple[Array, Array | None]:
+def gradients_and_gap(classes: SequenceClasses, attention: Array, y: Array) -> tuple[Array, Array | None]:
     """g_n = Y(e_n − α_n) on the class's context, (n, K, M), and the logit gap, (n, K)."""
     f = attention / np.linalg.norm(attention, axis=-1, keepdims=True)
     logits = f @ y  # (n, K, M)

@@ -8,18 +8,23 @@ noise, sequence length or step size.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
 
 from scansnap.checks import InputError, check_float, check_integer
-from scansnap.claims.evidence import Array, Evidence, from_trajectory
+from scansnap.claims.evidence import Array, Evidence, from_trajectory, gradients_and_gap
 from scansnap.claims.theorems.theorem4_growth import predict
 from scansnap.claims.time_windows import WINDOW_END
 from scansnap.classes import SequenceClasses
 from scansnap.progress import Progress
+from scansnap.runs import Runs, grid
 from scansnap.theory import t_snap, u
+
+if TYPE_CHECKING:
+    from scansnap.dynamics.state_view import StateView
 
 SOURCES = ("closed form", "flow", "sgd")
 PAIRS = (("closed form", "flow"), ("closed form", "sgd"), ("flow", "sgd"))
@@ -29,8 +34,6 @@ MEANING = {
     "logit": "z(t) − z(0) of the class's strongest distinct token, mean over classes; no closed form",
 }
 
-
-_MOST_BYTES = 2**28  # of y in memory; a longer trajectory is run again for each part
 _N_TIMES = 40
 _NOISE = 3.0  # standard errors that are not a divergence
 _FLOOR = 0.01  # of the largest value: smaller values are ignored
@@ -68,29 +71,14 @@ def three_way(
         t_end = WINDOW_END * float(t_snap(eta_y=eta_y, n_classes=k, vocab_size=m))
     last = math.ceil(check_float("t_end", t_end, above=0))
     t = np.unique(np.concatenate([[0], np.rint(np.geomspace(1, last, _N_TIMES)).astype(np.int64)]))
-    parts = list(_parts(t, m))
-    n_done, n_all = 0, 1 + seeds * len(parts)
-
-    def done() -> None:
-        nonlocal n_done
-        n_done += 1
-        if progress is not None:
-            progress(n_done, n_all)
-
     flow = _flow(classes, eta_y, eta_z, t)
-    done()
-    curves = {"closed form": [_closed_form(flow)], "flow": [_read(flow)], "sgd": []}
-    for seed in range(seeds):
-        runs = []
-        for part in parts:
-            runs.append(_sgd(classes, eta_y, eta_z, context, batch_size, seed, part))
-            done()
-        curves["sgd"].append(_read(_join(runs)))
+    runs = _sgd(classes, grid(eta_y=eta_y, eta_z=eta_z, seed=range(seeds)), context, batch_size, t, progress)
+    curves = {"closed form": [_closed_form(flow)], "flow": [_measure(flow)], "sgd": [_measure(run) for run in runs]}
     variables: dict[str, tuple[tuple[str, str], Array, dict[str, str]]] = {}
     for name, meaning in MEANING.items():
         if name not in curves["flow"][0]:
             continue
-        values = [np.array([one[name] for one in curves[source]]) for source in SOURCES]  # each (runs, t)
+        values = [np.array([curve[name] for curve in curves[source]]) for source in SOURCES]  # each (runs, t)
         variables[name] = (("t", "source"), np.stack([x.mean(0) for x in values], -1), {"long_name": meaning})
         error = [x.std(0, ddof=1) / math.sqrt(len(x)) if len(x) > 1 else np.zeros(len(t)) for x in values]
         variables[f"{name}_error"] = (
@@ -160,46 +148,31 @@ def _flow(classes: SequenceClasses, eta_y: float, eta_z: float, t: Array) -> Evi
     from scansnap.dynamics.flow.integrate import flow
 
     data = flow(classes, eta_y=eta_y, eta_z=eta_z, t=t, variables=("z", "attention", "g", "gap"))
-    gap = data["gap"].values
-    return Evidence(
-        classes, eta_y, eta_z, "flow", math.inf, t.astype(np.float64), data["z"].values, data["attention"].values,
-        np.nan_to_num(data["g"].values, nan=0.0), None if np.isnan(gap).all() else gap,
-    )  # fmt: skip
-
-
-def _sgd(
-    classes: SequenceClasses, eta_y: float, eta_z: float, context: float, batch_size: int | None, seed: int, t: Array
-) -> Evidence:
-    from scansnap.dynamics.simulate import simulate
-
-    data = simulate(
-        classes, eta_y=eta_y, eta_z=eta_z, seed=seed, steps=int(t[-1]), context=context, batch_size=batch_size,
-        record=t.tolist(), variables=("z", "attention", "y"), dtype="float64",
-    )  # fmt: skip
     return from_trajectory(data, classes)
 
 
-def _parts(t: Array, m: int) -> Iterator[Array]:
-    """The times in pieces whose y fits into memory. The same seed makes the same run, however far it goes."""
-    size = max(int(_MOST_BYTES // (8 * m**2)), 1)
-    for start in range(0, len(t), size):
-        yield t[start : start + size]
+def _sgd(
+    classes: SequenceClasses, runs: Runs, context: float, batch_size: int | None, t: Array, progress: Progress | None
+) -> list[Evidence]:
+    """Each run; of Y only the gap is recorded, so that M may be large."""
+    from scansnap.dynamics.simulate import simulate
 
+    def record_gap(state: StateView) -> dict[str, Array]:
+        _, gap = gradients_and_gap(classes, state["attention"], state["y"])
+        return {} if gap is None else {"gap": gap}
 
-def _join(runs: list[Evidence]) -> Evidence:
-    first = runs[0]
-    gap = None if first.gap is None else np.concatenate([run.gap for run in runs if run.gap is not None])
-    return Evidence(
-        first.classes, first.eta_y, first.eta_z, first.source, first.context,
-        np.concatenate([run.t for run in runs]), np.concatenate([run.z for run in runs]),
-        np.concatenate([run.attention for run in runs]), None, gap,
+    data = simulate(
+        classes, runs, steps=int(t[-1]), context=context, batch_size=batch_size, record=t.tolist(),
+        variables=("z", "attention"), record_fn=record_gap, dtype="float64", progress=progress,
     )  # fmt: skip
+    gaps = data["gap"].values if "gap" in data else [None] * len(runs)
+    return [replace(from_trajectory(data, classes, i), gap=gap) for i, gap in enumerate(gaps)]
 
 
 # --- what is compared --------------------------------------------------------------------------------------------
 
 
-def _read(evidence: Evidence) -> dict[str, Array]:
+def _measure(evidence: Evidence) -> dict[str, Array]:
     """The quantities of one run, (n,) each."""
     values: dict[str, Array] = {}
     if evidence.gap is not None:
@@ -220,11 +193,9 @@ def _closed_form(flow: Evidence) -> dict[str, Array]:
     """u of Lemma 6 and B_n of Theorem 4; B_n is NaN for a class whose ξ_n begins at 0 or below: it has no C₀."""
     classes = flow.classes
     s = flow.t / classes.n_classes
-    found = {"gap": np.asarray(u(s, eta_y=flow.eta_y, vocab_size=classes.vocab_size))}
-    predictions = [predict(flow, n) for n in flow.classes_with_distinct]
     nothing = np.full(len(s), np.nan)
-    found["logit"] = nothing
-    found["growth"] = nothing
-    if predictions:
-        found["growth"] = np.mean([p(flow.t, flow) if p.c0 > 0 else nothing for p in predictions], axis=0)
-    return found
+    curves = {"gap": np.asarray(u(s, eta_y=flow.eta_y, vocab_size=classes.vocab_size)), "logit": nothing}
+    curves["growth"] = nothing
+    if predictions := [predict(flow, n) for n in flow.classes_with_distinct]:
+        curves["growth"] = np.mean([p(flow.t, flow) if p.c0 > 0 else nothing for p in predictions], axis=0)
+    return curves

@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from scansnap.corpus.windows import Windows
+from scansnap.paper.shared import job_pool
+from scansnap.paper.shared.language_models import Scale, build
 from scansnap.paper.studies import alerts as study
 from scansnap.paper.studies.alerts import rules, runs
 from scansnap.paper.studies.alerts.evaluation import (
@@ -19,7 +21,6 @@ from scansnap.paper.studies.alerts.evaluation import (
 )
 from scansnap.paper.studies.alerts.rules import ALERTS, BASELINES, RULES, calibrate, outcomes, threshold_of, warning
 from scansnap.paper.studies.alerts.training import MODELS, LadderRun, query_key_weights, train
-from scansnap.paper.studies.probe.training import Scale, build
 from scansnap.probe import alerts
 from scansnap.probe.probe import Probe
 
@@ -137,7 +138,7 @@ def test_query_and_key_rates_are_a_multiple(name):
     moved = {}
     for multiplier in (1.0, 8.0):
         job = LadderRun(name, "SGD", 1e3, multiplier, 0, 1, SCALE, 40)
-        model = build(MODELS[name], vocab_size=40, width=16, heads=2, length=17, seed=0)
+        model = build(MODELS[name], SCALE, 40, 0)
         before = {key: weight.clone() for key, weight in model.state_dict().items()}
         faster = [weight.clone() for weight in query_key_weights(model)]
         train(job, model, Windows(text, 8, 17), Probe(model, {"input_ids": text[:17][None]}, every=[0]))
@@ -157,13 +158,13 @@ def test_query_and_key_rates_are_a_multiple(name):
 def test_the_study_on_tiny_runs(effort, tmp_path, monkeypatch):
     monkeypatch.setitem(runs.SIZES, False, {"max_words": 40, "steps": 24, "seeds": 1, "valid_tokens": 400})
     monkeypatch.setattr(runs, "SCALE", SCALE)
-    monkeypatch.setattr(runs, "count_processes", lambda device: 1)
+    monkeypatch.setattr(job_pool, "count_processes", lambda device: 1)
     for name, grid in runs.RATES.items():
         monkeypatch.setitem(runs.RATES, name, (grid[0], 100 * grid[-1]))
     calls = []
     effort = replace(effort, quick=False, cache_folder=tmp_path / "runs")
     computed = study.compute(effort, lambda done, total: calls.append((done, total)))
-    assert calls == [(i, 24) for i in range(1, 25)]
+    assert calls == [(24 * i, 24 * 24) for i in range(1, 25)]
     table = computed.table[computed.table.kind == "run"]
     assert len(table) == 24
     assert (table.outcome == "diverged").any()
@@ -182,7 +183,7 @@ def test_alerts_fire_at_the_steps_of_the_study(optimizer, rate):
     """The study computes warnings from a record; the probe fires alerts while it trains."""
     text = torch.arange(4_000) * 7 % 40
     job = LadderRun("GPT-2", optimizer, rate, 8.0, 0, 20, SCALE, 40)
-    model = build(MODELS["GPT-2"], vocab_size=40, width=16, heads=2, length=17, seed=0)
+    model = build(MODELS["GPT-2"], SCALE, 40, 0)
     limits = {"max_logit": 3.0, "entropy_collapse": 1 / 0.8, "nonfinite": 0.5}
     probe = Probe(model, {"input_ids": text[:136].view(8, 17)},
                   alerts=[alerts.max_logit(3.0), alerts.entropy_collapse(0.8), alerts.nonfinite()])  # fmt: skip

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from scansnap.paper.report import targets
+from scansnap.paper.shared import job_pool
+from scansnap.paper.shared.language_models import TextSplits
 from scansnap.paper.studies.lever import exact, runs, training
 from scansnap.paper.studies.lever.arms import (
     ALLOWED,
@@ -26,7 +28,6 @@ from scansnap.paper.studies.lever.equal_loss import common_loss, keys_needed, re
 from scansnap.paper.studies.lever.findings import OWN_RATE, exact_rows, findings, flow_rows, language_rows
 from scansnap.paper.studies.lever.study import draw
 from scansnap.paper.studies.lever.training import KEPT, KeepKeys, LeverRun, LeverScale
-from scansnap.paper.studies.probe.training import TextSplits
 
 pytest.importorskip("transformers")
 SCALE = LeverScale(width=16, heads=2, length=17, batch=4, watched=4, measurements=3)
@@ -193,7 +194,7 @@ def test_the_whole_study(effort, monkeypatch, tmp_path):
 
     monkeypatch.setattr(runs, "SIZE", {"max_words": 30, "steps": 3, "seeds": 2, "valid_tokens": 200})
     monkeypatch.setattr(runs, "SCALE", SCALE)
-    monkeypatch.setattr(runs, "count_processes", lambda device: 1)
+    monkeypatch.setattr(job_pool, "count_processes", lambda device: 1)
     monkeypatch.setattr(exact, "STEPS", 4)
     calls = []
     computed = lever.compute(replace(effort, quick=True, cache_folder=tmp_path / "runs"), lambda *at: calls.append(at))

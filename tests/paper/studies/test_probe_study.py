@@ -11,20 +11,14 @@ import torch.nn.functional as F
 
 from refusals import refused
 from scansnap.paper.report import targets
+from scansnap.paper.shared import job_pool
+from scansnap.paper.shared.language_models import Architecture, Scale, TextSplits, build
+from scansnap.paper.shared.text_runs import text_setting
 from scansnap.paper.studies import probe
 from scansnap.paper.studies.chosen_rates import SEEDS
 from scansnap.paper.studies.probe import runs, training
 from scansnap.paper.studies.probe.findings import halfway, share_learned
-from scansnap.paper.studies.probe.training import (
-    DEEP,
-    MODELS,
-    Architecture,
-    Scale,
-    TextSplits,
-    TrainingProbes,
-    TrainingRun,
-    build,
-)
+from scansnap.paper.studies.probe.training import DEEP, MODELS, TrainingProbes, TrainingRun
 
 pytest.importorskip("transformers")
 
@@ -38,7 +32,7 @@ def small(effort, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(runs.SIZES, (False, True), TINY)
         patch.setitem(runs.SCALE, "cpu", SCALE)
-        patch.setattr(runs, "count_processes", lambda device: 1)
+        patch.setattr(job_pool, "count_processes", lambda device: 1)
         patch.setitem(MODELS, DEEP, Architecture("gpt2", 3))
         patch.setitem(MODELS, "Llama, 4 layers", Architecture("llama", 2))
         for name, grid in runs.GRID.items():
@@ -155,7 +149,7 @@ def test_a_rate_is_chosen_without_a_look_at_attention(monkeypatch):
 def test_the_rate_stays_after_the_warm_up():
     """A schedule that decays would freeze attention by itself."""
     case = job(steps=60)
-    model = build(MODELS[case.model], vocab_size=40, width=16, heads=2, length=17, seed=0)
+    model = build(MODELS[case.model], SCALE, 40, 0)
     optimizer = training.optimizer_of(case, model)
     windows = training.Windows(streams().train, SCALE.batch, SCALE.length)
     rates = [optimizer.param_groups[0]["lr"] for _ in training.updates(case, model, optimizer, windows)][1:]
@@ -171,16 +165,20 @@ def test_a_training_that_diverges_has_no_numbers():
 
 
 @pytest.mark.integration
-def test_another_process_gives_the_same():
-    text, jobs = streams(), {"one": job()}
-    done, records = [], []
+def test_another_process_gives_the_same(small, monkeypatch):
+    jobs, setting, effort = {"one": job()}, text_setting(small, **TINY), replace(small, cache_folder=None)
+    records, calls = [], []
+
+    def progress(*at):
+        calls.append(at)
+
     for n in (1, 2):
-        with runs.job_pool(n, runs._cached_record, (text, None, {}), done.append) as work:
-            records.append(work(jobs))
-    assert done == [job()] * 2
-    for name in jobs:
-        for key, values in records[0][name].items():
-            np.testing.assert_array_equal(records[1][name][key], values, err_msg=key)
+        monkeypatch.setattr(job_pool, "count_processes", lambda device, n=n: n)
+        with job_pool.job_pool("probe", training.run, streams(), setting, effort, 3, progress) as run_jobs:
+            records.append(run_jobs(jobs)["one"])
+    assert calls == [(3, 3)] * 2
+    for key, values in records[0].items():
+        np.testing.assert_array_equal(records[1][key], values, err_msg=key)
 
 
 class Scanner(torch.nn.Module):

@@ -18,7 +18,6 @@ from scansnap.paper.report.address import address
 from scansnap.paper.report.changes import RULE, Changes
 from scansnap.paper.report.make import command
 from scansnap.paper.report.manifest import TargetResult, all_versions, machine
-from scansnap.paper.report.mathml import mathml
 from scansnap.paper.report.svg import Drawings, size_of
 from scansnap.paper.report.targets import BEYOND, TARGETS, label
 from scansnap.plots.sparkline import Line
@@ -189,7 +188,7 @@ def duration(seconds: float) -> str:
 
 
 FILTERS = {
-    "by_claim": by_claim, "duration": duration, "label": label, "mathml": mathml, "percent": percent,
+    "by_claim": by_claim, "duration": duration, "label": label, "percent": percent,
     "polyline": polyline, "prose": prose, "size": lambda target: size_of(target.svg),
     "explore": lambda target: address(target.computed.settings),
     "json": lambda settings: to_json(settings, indent=1),

@@ -12,7 +12,7 @@ The rates of Figures 7 and 10 are the paper's and are not chosen.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -81,6 +81,15 @@ def choose(
     if not math.isfinite(best[1]):
         raise InputError("the grid of learning rates", [rates for rates, _ in tried], "one with a run that converges")
     return ChosenRates(best[0], tuple(tried), rule_seeds)
+
+
+def choose_from_runs(
+    grid: Sequence[RateChoice], records: Mapping[Any, Record], case: Any, figure: Iterable[int]
+) -> ChosenRates:
+    """:func:`choose` for rates η of a case, from the records of runs by case, η and seed."""
+    return choose(
+        grid, lambda rates, seed: float(records[case, rates["eta"], seed]["loss"]), seeds=SEEDS, figure=figure
+    )
 
 
 def choose_on_text(

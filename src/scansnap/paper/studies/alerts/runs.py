@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 from scansnap.paper.figure import Effort
 from scansnap.paper.report.targets import require
-from scansnap.paper.shared.job_pool import count_processes, job_pool
-from scansnap.paper.shared.run_cache import Record, cached_run
+from scansnap.paper.shared.job_pool import job_pool
+from scansnap.paper.shared.language_models import Scale, TextSplits
+from scansnap.paper.shared.run_cache import Record
 from scansnap.paper.shared.text_runs import TextSetting, text_setting
 from scansnap.paper.studies.alerts.rules import Cell
 from scansnap.paper.studies.alerts.training import LadderRun, run
-from scansnap.paper.studies.probe.training import Scale, TextSplits
 from scansnap.progress import Progress
 
 CALIBRATION, SEEDS, ARCHITECTURE = "calibration", "held-out seeds", "held-out architecture"
@@ -53,29 +51,15 @@ def ladder_runs(effort: Effort, progress: Progress | None = None) -> LadderRuns:
     """Train all ladders on the CPU, several runs at once; finished runs of a stopped command are reused."""
     require("alerts")
     setting = text_setting(Effort(effort.quick, "cpu", effort.data), **SIZES[effort.quick])
-    text = TextSplits(setting.corpus.train, setting.valid, setting.corpus.test[:1])
     jobs = {
         (*name, *cell): LadderRun(name[1], name[2], *cell, name[3], setting.size.steps, SCALE,
                                   setting.corpus.vocab_size)
         for name in ladders(len(setting.seeds)) for cell in cells(name[2])
     }  # fmt: skip
-    done = 0
-
-    def report(job: LadderRun) -> None:
-        nonlocal done
-        done += 1
-        if progress is not None:
-            progress(done, len(jobs))
-
-    context = (text, effort.cache_folder, setting.key())
-    with job_pool(count_processes("cpu"), _cached_record, context, report) as run_jobs:
+    total = len(jobs) * setting.size.steps
+    with job_pool("alerts", run, TextSplits.of(setting), setting, effort, total, progress) as run_jobs:
         records = run_jobs(jobs)
     return LadderRuns(setting, tuple(collect(records, len(setting.seeds))))
-
-
-def _cached_record(job: LadderRun, text: TextSplits, folder: Path | None, key: dict[str, Any]) -> Record:
-    key_of_run = {"figure": "alerts", "text": key, **job.key(), "transformers": version("transformers")}
-    return cached_run(folder, key_of_run, lambda: run(job, text))
 
 
 def ladders(seeds: int) -> Iterator[tuple[str, str, str, int]]:

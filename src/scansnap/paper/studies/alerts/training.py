@@ -8,23 +8,15 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from scansnap.corpus.windows import Windows
-from scansnap.paper.studies.probe.training import (
-    MOMENTUM,
-    Architecture,
-    Scale,
-    TextSplits,
-    build,
-    cross_entropy,
-    loss_on,
-    rows_of,
-)
+from scansnap.paper.shared import language_models
+from scansnap.paper.shared.language_models import MOMENTUM, Architecture, Scale, TextSplits
 from scansnap.probe.probe import Probe
 
 MODELS = {"GPT-2": Architecture("gpt2", 2), "Llama": Architecture("llama", 2)}
@@ -45,10 +37,6 @@ class LadderRun:
     scale: Scale
     vocab_size: int
 
-    def key(self) -> dict[str, Any]:
-        """All that its record depends on, besides the text."""
-        return asdict(self)
-
 
 def run(job: LadderRun, text: TextSplits) -> dict[str, Any]:
     """Train; return the loss and the gradient norm of every step, and the probe's numbers of measured steps.
@@ -58,16 +46,15 @@ def run(job: LadderRun, text: TextSplits) -> dict[str, Any]:
     steps (S,), MEASURED (S, L, H), nonfinite (S,); final, the loss on the validation text, infinite if not finite.
     """
     size = job.scale
-    model = build(MODELS[job.model], vocab_size=job.vocab_size, width=size.width, heads=size.heads,
-                  length=size.length, seed=job.seed)  # fmt: skip
-    rows = rows_of(text.valid, size.length, "cpu")
+    model = language_models.build(MODELS[job.model], size, job.vocab_size, job.seed)
+    rows = language_models.rows_of(text.valid, size.length)
     probe = Probe(model, {"input_ids": rows[: size.watched, :-1]})
     losses, norms = train(job, model, Windows(text.train, size.batch, size.length), probe)
     data = probe.dataset()
     numbers = {name: data[name].transpose("step", "layer", "head").values for name in MEASURED}
     nonfinite = (data["nonfinite"] == 1).any("part").values
-    return {"loss": losses, "grad_norm": norms, "final": loss_on(model, rows), "steps": data["step"].values,
-            "nonfinite": nonfinite, **numbers}  # fmt: skip
+    return {"loss": losses, "grad_norm": norms, "final": language_models.loss_on(model, rows),
+            "steps": data["step"].values, "nonfinite": nonfinite, **numbers}  # fmt: skip
 
 
 def train(job: LadderRun, model: nn.Module, windows: Windows, probe: Probe) -> tuple[list[float], list[float]]:
@@ -77,18 +64,16 @@ def train(job: LadderRun, model: nn.Module, windows: Windows, probe: Probe) -> t
     if job.optimizer == "AdamW":
         optimizer = torch.optim.AdamW(parameters, lr=job.rate)
     faster = query_key_weights(model) if job.multiplier != 1 else []
-    per_epoch = len(windows) - 1  # without the last, which may be short
-    order = [i for i in windows.order(job.seed, 0) if i < per_epoch]
     losses: list[float] = []
     norms: list[float] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the probe's, about NaN
-        for step in range(job.steps):
+        for step, (inputs, targets) in enumerate(language_models.batches(windows, job.seed, job.steps)):
             probe.step(step)
             for group in optimizer.param_groups:
                 group["lr"] = job.rate * min(1.0, (step + 1) / WARM_UP)
             optimizer.zero_grad()
-            loss = cross_entropy(model, *windows[order[step % per_epoch]])
+            loss = language_models.cross_entropy(model, inputs, targets)
             loss.backward()
             norm = nn.utils.get_total_norm([weight.grad for weight in parameters if weight.grad is not None])
             losses.append(float(loss.detach()))

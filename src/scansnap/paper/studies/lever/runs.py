@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 from scansnap.corpus.corpus import load_corpus
 from scansnap.corpus.sources import find_corpus
 from scansnap.paper.figure import Effort
 from scansnap.paper.report.targets import require
-from scansnap.paper.shared.job_pool import count_processes, job_pool
-from scansnap.paper.shared.run_cache import Record, cached_run
+from scansnap.paper.shared.job_pool import job_pool
+from scansnap.paper.shared.language_models import TextSplits
+from scansnap.paper.shared.run_cache import Record
 from scansnap.paper.shared.text_runs import TextSetting, text_setting
-from scansnap.paper.studies.chosen_rates import SEEDS, ChosenRates, choose
+from scansnap.paper.studies.chosen_rates import SEEDS, ChosenRates, choose_from_runs
 from scansnap.paper.studies.lever.arms import CORE, GRID, ONE, RATIOS, Arm, arms, ratios_of
 from scansnap.paper.studies.lever.training import LeverRun, LeverScale, run
-from scansnap.paper.studies.probe.training import TextSplits
 from scansnap.progress import Progress
 
 SEEDS_SHOWN = 5
@@ -45,11 +42,11 @@ def lever_runs(effort: Effort, progress: Progress | None = None) -> LeverRuns:
     quick = effort.quick
     setting = text_setting(replace(effort, device="cpu"), **SIZE)
     scale, seeds = SCALE, setting.seeds
-    texts = {"text": splits_of(setting)}
+    texts = {"text": TextSplits.of(setting)}
     every = arms(quick)
     if any(arm.data != "text" for arm in every):
         other = load_corpus(find_corpus("stdlib"), max_words=setting.size.max_words)
-        texts["docstrings"] = splits_of(replace(setting, corpus=other))
+        texts["docstrings"] = TextSplits.of(replace(setting, corpus=other))
     sizes = {name: int(text.train.max()) + 1 for name, text in texts.items()} | {"text": setting.corpus.vocab_size}
 
     def job(arm: Arm, ratio: float, eta: float, seed: int) -> LeverRun:
@@ -61,30 +58,15 @@ def lever_runs(effort: Effort, progress: Progress | None = None) -> LeverRuns:
         (arm, r) for arm in every if has_own_rates(arm) for r in own_ratios
     }
     ordered = sorted(rated, key=lambda case: (every.index(case[0]), case[1]))
-    short = {(arm, ratio, eta, seed): replace(job(arm, ratio, eta, seed), watch=False)
+    short = {((arm, ratio), eta, seed): replace(job(arm, ratio, eta, seed), watch=False)
              for arm, ratio in ordered for eta in GRID[arm.optimizer] for seed in SEEDS}  # fmt: skip
     n_watched = sum(len(ratios_of(arm)) * arm.longer for arm in every)
     n_own = len(own_ratios) * sum(map(has_own_rates, every))
     total = sum(each.steps for each in short.values()) + len(seeds) * (n_watched + n_own) * setting.size.steps
-    done = 0
-
-    def report(finished: LeverRun) -> None:
-        nonlocal done
-        done += finished.steps
-        if progress is not None:
-            progress(done, total)
-
-    context = (texts, effort.cache_folder, setting.key())
-    with job_pool(count_processes("cpu"), cached_record, context, report) as run_jobs:
+    with job_pool("lever", run_arm, texts, setting, effort, total, progress) as run_jobs:
         tried = run_jobs(short)
-
-        def chosen_for(arm: Arm, ratio: float) -> ChosenRates:
-            def loss(rates: dict[str, float], seed: int) -> float:
-                return float(tried[arm, ratio, rates["eta"], seed]["loss"])
-
-            return choose([{"eta": eta} for eta in GRID[arm.optimizer]], loss, seeds=SEEDS, figure=seeds)
-
-        chosen = {case: chosen_for(*case) for case in ordered}
+        chosen = {case: choose_from_runs([{"eta": eta} for eta in GRID[case[0].optimizer]], tried, case, seeds)
+                  for case in ordered}  # fmt: skip
         base = {arm: chosen[arm.rated_as, ONE].rates["eta"] for arm in every}
         watched = {(arm, ratio, seed): job(arm, ratio, base[arm], seed)
                    for seed in seeds for arm in every for ratio in ratios_of(arm)}  # fmt: skip
@@ -99,17 +81,6 @@ def has_own_rates(arm: Arm) -> bool:
     return arm in CORE and arm == arm.rated_as
 
 
-def splits_of(setting: TextSetting) -> TextSplits:
-    corpus = setting.corpus
-    return TextSplits(corpus.train, setting.valid, corpus.test[: setting.size.valid_tokens])
-
-
-def cached_record(job: LeverRun, texts: dict[str, TextSplits], folder: Path | None, key: dict[str, Any]) -> Record:
-    """The record of a run; a run that diverges has infinite losses and no attention."""
-    key_of_run = {"figure": "lever", **job.key(), "text": key, "transformers": version("transformers")}
-    return cached_run(folder, key_of_run, lambda: run(job, texts[job.arm.data]))
-
-
-def is_finite(record: Record) -> bool:
-    """Whether the training stayed finite."""
-    return bool(all(math.isfinite(x) for x in record["loss"]))
+def run_arm(job: LeverRun, texts: dict[str, TextSplits]) -> dict[str, Any]:
+    """Train on the text of the arm; a run that diverges has infinite losses and no attention."""
+    return run(job, texts[job.arm.data])

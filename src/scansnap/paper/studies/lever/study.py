@@ -14,6 +14,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from scansnap.paper.figure import Computed, Effort
+from scansnap.paper.shared.language_models import CLIP, WARM_UP
 from scansnap.paper.shared.over_seeds import mean_and_half
 from scansnap.paper.shared.text_runs import describe_seeds
 from scansnap.paper.studies.chosen_rates import edges
@@ -21,7 +22,6 @@ from scansnap.paper.studies.lever import exact
 from scansnap.paper.studies.lever.arms import ADAM_SHARE, RATIOS, arms
 from scansnap.paper.studies.lever.findings import OWN_RATE, exact_rows, findings, flow_rows, language_rows
 from scansnap.paper.studies.lever.runs import SEEDS_SHOWN, LeverRuns, lever_runs
-from scansnap.paper.studies.probe.training import CLIP, WARM_UP
 from scansnap.plots.style import SERIES, styled
 from scansnap.progress import Progress, share
 

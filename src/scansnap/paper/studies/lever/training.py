@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,19 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from scansnap.corpus.windows import Windows
-from scansnap.paper.studies.lever.arms import ADAM_SHARE, LOGIT_CONTROL, MUON_NOT_QK, QK_NORM, RULES, Arm, group_ratios
-from scansnap.paper.studies.probe.training import CLIP, WARM_UP, TextSplits, cross_entropy, rows_of
+from scansnap.paper.shared import language_models
+from scansnap.paper.shared.language_models import CLIP, WARM_UP, Architecture, Scale, TextSplits
+from scansnap.paper.studies.lever.arms import (
+    ADAM_SHARE,
+    GPT2,
+    LLAMA,
+    LOGIT_CONTROL,
+    MUON_NOT_QK,
+    QK_NORM,
+    RULES,
+    Arm,
+    group_ratios,
+)
 from scansnap.probe.capture.sources import from_sdpa
 from scansnap.probe.probe import Probe
 from scansnap.rates.groups import param_groups
@@ -28,18 +39,13 @@ from scansnap.rates.ratio import ratio_schedule
 
 KEPT = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # keys of each query
 CURVES = ("loss", "entropy", "support", "largest_logit")
-LAYERS = 2
+MODELS = {GPT2: Architecture("gpt2", 2), LLAMA: Architecture("llama", 2), QK_NORM: Architecture("qwen3", 2)}
 
 
 @dataclass(frozen=True)
-class LeverScale:
-    """How large models, windows and measurements are."""
+class LeverScale(Scale):
+    """With the number of measurements; the watched sequences are those of the dropped keys, too."""
 
-    width: int
-    heads: int
-    length: int
-    batch: int
-    watched: int  # sequences of validation text for the probe and dropped keys
     measurements: int
 
 
@@ -56,10 +62,6 @@ class LeverRun:
     vocab_size: int
     watch: bool  # else only the loss on the third split is taken, for the choice of the rate
 
-    def key(self) -> dict[str, Any]:
-        """All that its record depends on, besides the text."""
-        return asdict(self)
-
 
 def run(job: LeverRun, text: TextSplits) -> dict[str, Any]:
     """Train; return loss and attention at some steps, or the last loss on text that no figure uses."""
@@ -69,9 +71,9 @@ def run(job: LeverRun, text: TextSplits) -> dict[str, Any]:
     if not job.watch:
         for _ in updates(job, model, windows):
             pass
-        return {"loss": loss_on(model, rows_of(text.test, size.length, "cpu"), job)}
+        return {"loss": loss_on(model, language_models.rows_of(text.test, size.length), job)}
     due = steps_measured(job.steps, size.measurements)
-    rows = rows_of(text.valid, size.length, "cpu")
+    rows = language_models.rows_of(text.valid, size.length)
     watched = rows[: size.watched]
     probe = Probe(model, {"input_ids": watched[:, :-1]}, every=due)
     curves: dict[str, list[Any]] = {name: [] for name in (*CURVES, "kept")}
@@ -98,46 +100,23 @@ def steps_measured(steps: int, n: int) -> list[int]:
 
 
 def build(job: LeverRun) -> nn.Module:
-    """The model with weights drawn by the seed: transformers' GPT-2, Llama, or Llama with QK-norm (Qwen3)."""
-    import transformers
-
-    size = job.scale
-    torch.manual_seed(job.seed)
-    marks: dict[str, Any] = {"bos_token_id": None, "eos_token_id": None, "use_cache": False}
-    if job.arm.model == "GPT-2":
-        return transformers.GPT2LMHeadModel(transformers.GPT2Config(
-            vocab_size=job.vocab_size, n_positions=size.length, n_embd=size.width, n_layer=LAYERS, n_head=size.heads,
-            resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, **marks,
-        ))  # fmt: skip
-    more: dict[str, Any] = {
-        "vocab_size": job.vocab_size, "max_position_embeddings": size.length, "hidden_size": size.width,
-        "intermediate_size": 8 * size.width // 3, "num_hidden_layers": LAYERS, "num_attention_heads": size.heads,
-        "num_key_value_heads": size.heads // 2, "head_dim": size.width // size.heads, "tie_word_embeddings": True,
-        "pad_token_id": None,
-    }  # fmt: skip
-    if job.arm.model == QK_NORM:
-        return transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**more, **marks))
-    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**more, **marks))
+    """The model of the arm with new weights."""
+    return language_models.build(MODELS[job.arm.model], job.scale, job.vocab_size, job.seed)
 
 
 def updates(job: LeverRun, model: nn.Module, windows: Windows) -> Iterator[int]:
-    """Number of updates done, from 0; windows are shuffled by the seed in each epoch."""
+    """Number of updates done, from 0."""
     groups = param_groups(model, lr=job.eta, **group_ratios(job.arm, job.ratio))
     before_step = prepare_recipe(job, groups)
     optimizer = RuleOptimizer(groups, rule=RULES[job.arm.optimizer], adam_share=ADAM_SHARE)
     warm = max(1, job.steps // WARM_UP)
     schedule = ratio_schedule(optimizer, job.steps, f"warmup({warm}) constant")
-    per_epoch = max(1, len(windows) - 1)  # without the last, which may be short
-    order: list[int] = []
     yield 0
-    for step in range(job.steps):
-        if step % per_epoch == 0:
-            order = [i for i in windows.order(job.seed, step // per_epoch) if i < per_epoch]
-        inputs, targets = windows[order[step % per_epoch]]
+    for step, (inputs, targets) in enumerate(language_models.batches(windows, job.seed, job.steps)):
         if job.arm.control == "shuffled":
             targets = shuffled(targets, job.seed * job.steps + step)
         optimizer.zero_grad()
-        cross_entropy(model, inputs, targets).backward()
+        language_models.cross_entropy(model, inputs, targets).backward()
         nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         before_step(optimizer)
         if job.arm.control == "norm":
@@ -194,15 +173,9 @@ def step_with_norm(optimizer: RuleOptimizer, ratio: float) -> None:
             p.data.copy_(torch.lerp(b, p.data, share))
 
 
-@torch.no_grad()
 def loss_on(model: nn.Module, rows: Tensor, job: LeverRun) -> float:
-    """Mean loss on rows (n, T + 1); infinite where it is not finite."""
-    targets = rows[:, 1:] if job.arm.control != "shuffled" else shuffled(rows[:, 1:], 0)
-    parts = [
-        len(x) * cross_entropy(model, x, y) for x, y in zip(rows[:, :-1].split(16), targets.split(16), strict=True)
-    ]
-    loss = float(torch.stack(parts).double().sum()) / len(rows)
-    return loss if math.isfinite(loss) else math.inf
+    """Mean loss on rows (n, T + 1), with shuffled next tokens if the arm has them."""
+    return language_models.loss_on(model, rows, shuffled(rows[:, 1:], 0) if job.arm.control == "shuffled" else None)
 
 
 def kept_losses(model: nn.Module, rows: Tensor, job: LeverRun) -> list[float]:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 from scansnap.dynamics.device import pick_device
 from scansnap.paper.figure import Effort
 from scansnap.paper.report.targets import require
-from scansnap.paper.shared.job_pool import count_processes, job_pool
-from scansnap.paper.shared.run_cache import Record, cached_run
+from scansnap.paper.shared.job_pool import job_pool
+from scansnap.paper.shared.language_models import Scale, TextSplits
+from scansnap.paper.shared.run_cache import Record
 from scansnap.paper.shared.text_runs import TextSetting, text_setting
-from scansnap.paper.studies.chosen_rates import ADAM_TRANSFORMER, SEEDS, SHARE, ChosenRates, RateChoice, choose
-from scansnap.paper.studies.probe.training import MODELS, Scale, TextSplits, TrainingRun, run
+from scansnap.paper.studies.chosen_rates import (
+    ADAM_TRANSFORMER,
+    SEEDS,
+    SHARE,
+    ChosenRates,
+    RateChoice,
+    choose_from_runs,
+)
+from scansnap.paper.studies.probe.training import MODELS, TrainingRun, run
 from scansnap.progress import Progress
 
 SIZES: dict[tuple[bool, bool], dict[str, Any]] = {  # by (CUDA, quick)
@@ -47,34 +53,19 @@ def probe_runs(effort: Effort, progress: Progress | None = None) -> ProbeRuns:
     """Short runs choose the rates; then the measured runs follow."""
     require("probe")
     setting = text_setting(effort, **SIZES[pick_device(effort.device).type == "cuda", effort.quick])
-    steps, scale, corpus = setting.size.steps, SCALE[setting.device], setting.corpus
-    text = TextSplits(corpus.train, setting.valid, corpus.test[: setting.size.valid_tokens])
+    steps, scale = setting.size.steps, SCALE[setting.device]
 
     def job(case: Case, rates: RateChoice, seed: int) -> TrainingRun:
-        return TrainingRun(*case, rates["eta"], seed, steps, scale, corpus.vocab_size, setting.device, watch=True)
+        return TrainingRun(*case, rates["eta"], seed, steps, scale, setting.corpus.vocab_size, setting.device,
+                           watch=True)  # fmt: skip
 
     short = {(case, rates["eta"], seed): replace(job(case, rates, seed), steps=max(1, steps // SHARE), watch=False)
              for case in CASES for rates in GRID[case[1]] for seed in SEEDS}  # fmt: skip
     total = sum(job.steps for job in short.values()) + len(CASES) * len(setting.seeds) * steps
-    done = 0
-
-    def report(job: TrainingRun) -> None:
-        nonlocal done
-        done += job.steps
-        if progress is not None:
-            progress(done, total)
-
-    context = (text, effort.cache_folder, setting.key())
-    with job_pool(count_processes(setting.device), _cached_record, context, report) as run_jobs:
+    text = TextSplits.of(setting)
+    with job_pool("probe", run, text, setting, effort, total, progress) as run_jobs:
         tried = run_jobs(_longest_first(short))
-
-        def chosen_for(case: Case) -> ChosenRates:
-            def loss(rates: RateChoice, seed: int) -> float:
-                return float(tried[case, rates["eta"], seed]["loss"])
-
-            return choose(GRID[case[1]], loss, seeds=SEEDS, figure=setting.seeds)
-
-        chosen = {case: chosen_for(case) for case in CASES}
+        chosen = {case: choose_from_runs(GRID[case[1]], tried, case, setting.seeds) for case in CASES}
         watched = {(*case, seed): job(case, chosen[case].rates, seed) for case in CASES for seed in setting.seeds}
         return ProbeRuns(setting, scale, chosen, run_jobs(_longest_first(watched)))
 
@@ -82,8 +73,3 @@ def probe_runs(effort: Effort, progress: Progress | None = None) -> ProbeRuns:
 def _longest_first(jobs: dict[Any, TrainingRun]) -> dict[Any, TrainingRun]:
     """So that processes end together."""
     return dict(sorted(jobs.items(), key=lambda item: -MODELS[item[1].model].layers))
-
-
-def _cached_record(job: TrainingRun, text: TextSplits, folder: Path | None, key: dict[str, Any]) -> Record:
-    key_of_run = {"figure": "probe", **job.key(), "text": key, "transformers": version("transformers")}
-    return cached_run(folder, key_of_run, lambda: run(job, text))

@@ -17,12 +17,13 @@ from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 
 from scansnap.paper.figure import Computed, Effort
+from scansnap.paper.shared.language_models import CLIP, MOMENTUM, WARM_UP
 from scansnap.paper.shared.over_seeds import band, marks, mean_and_half
 from scansnap.paper.shared.text_runs import describe_seeds
 from scansnap.paper.studies.chosen_rates import edges
 from scansnap.paper.studies.probe.findings import NAMES, YZ, findings, heads_of, over_heads, table_of
 from scansnap.paper.studies.probe.runs import ProbeRuns, probe_runs
-from scansnap.paper.studies.probe.training import CLIP, MODELS, MOMENTUM, PER_DECADE, WARM_UP
+from scansnap.paper.studies.probe.training import MODELS, PER_DECADE
 from scansnap.plots.style import SERIES, styled
 from scansnap.progress import Progress
 

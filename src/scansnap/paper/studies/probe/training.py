@@ -1,7 +1,6 @@
 """One training of GPT-2 or Llama from scratch: a plain loop with two probes in it.
 
-The models are transformers' own, built from their configurations with random weights. After a short warm-up the
-learning rate is constant: a decaying rate would freeze attention by itself.
+After a short warm-up the learning rate is constant: a decaying rate would freeze attention by itself.
 
 The second probe is a control. Its corpus is the training text with a shuffled vocabulary, so each word has the
 distinctness of another word. A head that leaves common for distinct words does not scan by that measure, unless the
@@ -14,38 +13,21 @@ import math
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scansnap.corpus.windows import Windows
+from scansnap.paper.shared import language_models
+from scansnap.paper.shared.language_models import CLIP, MOMENTUM, WARM_UP, Architecture, Scale, TextSplits
 from scansnap.probe.findings.scan import scan_findings
 from scansnap.probe.probe import Probe
 from scansnap.text.training import log_spaced
 
-if TYPE_CHECKING:
-    from torch import nn
-
-
-WARM_UP = 20  # a fraction 1/20 of the steps
-CLIP = 1.0  # the largest norm of a gradient
-MOMENTUM = 0.9
 PER_DECADE = 10  # measurements; a speed over one e-fold then has four
-
-
-@dataclass(frozen=True)
-class Scale:
-    """Sizes of models, text and runs on a kind of device."""
-
-    width: int
-    heads: int
-    length: int  # odd, so that no other softmax of a model is as wide as its attention
-    batch: int
-    watched: int  # sequences of validation text that the probe measures
 
 
 @dataclass(frozen=True)
@@ -62,33 +44,19 @@ class TrainingRun:
     device: str
     watch: bool  # else only the loss on the third split is taken, for the choice of the rate
 
-    def key(self) -> dict[str, Any]:
-        """All that its record depends on, besides the text."""
-        return asdict(self)
-
-
-@dataclass(frozen=True)
-class TextSplits:
-    """The text, as token ids."""
-
-    train: np.ndarray
-    valid: np.ndarray
-    test: np.ndarray
-
 
 def run(job: TrainingRun, text: TextSplits) -> dict[str, Any]:
     """Train; return the probe's measurements, or the loss on text that no figure uses."""
     size = job.scale
     with precise(job.device, "high"):
-        model = build(MODELS[job.model], vocab_size=job.vocab_size, width=size.width, heads=size.heads,
-                      length=size.length, seed=job.seed).to(job.device)  # fmt: skip
+        model = language_models.build(MODELS[job.model], size, job.vocab_size, job.seed).to(job.device)
         optimizer = optimizer_of(job, model)
         windows = Windows(text.train, size.batch, size.length, job.device)
         if not job.watch:
             for _ in updates(job, model, optimizer, windows):
                 pass
-            return {"loss": loss_on(model, rows_of(text.test, size.length, job.device))}
-        rows = rows_of(text.valid, size.length, job.device)
+            return {"loss": language_models.loss_on(model, language_models.rows_of(text.test, size.length, job.device))}
+        rows = language_models.rows_of(text.valid, size.length, job.device)
         due = log_spaced(job.steps, PER_DECADE)
         renaming = zlib.crc32(f"{job.model} {job.optimizer} {job.seed}".encode())
         ids = rows[: size.watched, :-1]
@@ -96,7 +64,7 @@ def run(job: TrainingRun, text: TextSplits) -> dict[str, Any]:
         for step in updates(job, model, optimizer, windows):
             if step not in due:
                 continue
-            loss = loss_on(model, rows)
+            loss = language_models.loss_on(model, rows)
             if not math.isfinite(loss):
                 return probes.record(failed=True)
             with precise(job.device, "highest"):
@@ -112,43 +80,17 @@ def optimizer_of(job: TrainingRun, model: nn.Module) -> torch.optim.Optimizer:
 
 
 def updates(job: TrainingRun, model: nn.Module, optimizer: torch.optim.Optimizer, windows: Windows) -> Iterator[int]:
-    """Number of updates done, from 0; windows are shuffled by the seed in each epoch."""
+    """Number of updates done, from 0."""
     yield 0
-    per_epoch = max(1, len(windows) - 1)  # without the last, which may be short
     warm = max(1, job.steps // WARM_UP)
-    order: list[int] = []
-    for step in range(job.steps):
-        if step % per_epoch == 0:
-            order = [i for i in windows.order(job.seed, step // per_epoch) if i < per_epoch]
+    for step, (inputs, targets) in enumerate(language_models.batches(windows, job.seed, job.steps)):
         for group in optimizer.param_groups:
             group["lr"] = job.eta * min(1.0, (step + 1) / warm)
-        inputs, targets = windows[order[step % per_epoch]]
         optimizer.zero_grad()
-        cross_entropy(model, inputs, targets).backward()
+        language_models.cross_entropy(model, inputs, targets).backward()
         nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()
         yield step + 1
-
-
-def cross_entropy(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-    """Mean over all positions, nats."""
-    logits = model(input_ids=inputs).logits
-    return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
-
-
-@torch.no_grad()
-def loss_on(model: nn.Module, rows: Tensor) -> float:
-    """Mean loss on rows (n, T + 1); infinite where it is not finite."""
-    parts = [len(part) * cross_entropy(model, part[:, :-1], part[:, 1:]) for part in rows.split(16)]
-    loss = float(torch.stack(parts).double().sum()) / len(rows)
-    return loss if math.isfinite(loss) else math.inf
-
-
-def rows_of(stream: np.ndarray, length: int, device: str) -> Tensor:
-    """The stream cut into rows (n, T + 1), each of which begins where the one before it ends."""
-    n = max(1, (len(stream) - 1) // length)
-    at = np.arange(n)[:, None] * length + np.arange(min(length, len(stream) - 1) + 1)
-    return torch.from_numpy(np.asarray(stream)[at]).long().to(device)
 
 
 @contextmanager
@@ -162,46 +104,12 @@ def precise(device: str, how: str) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-@dataclass(frozen=True)
-class Architecture:
-    """One of the models of the study; its width is that of the effort."""
-
-    family: str  # gpt2 or llama
-    layers: int
-
-
 MODELS = {
     "GPT-2, 2 layers": Architecture("gpt2", 2),
     "GPT-2, 6 layers": Architecture("gpt2", 6),
     "Llama, 4 layers": Architecture("llama", 4),
 }
 DEEP = "GPT-2, 6 layers"  # the model in which order by depth is tested
-
-
-def build(kind: Architecture, *, vocab_size: int, width: int, heads: int, length: int, seed: int) -> nn.Module:
-    """A new model, its weights drawn by the seed.
-
-    GPT-2 learns its positions and normalises by LayerNorm; Llama turns queries and keys by position (RoPE), normalises
-    by RMSNorm, has a gated feed-forward layer, and two heads share their keys. Both have one table for the words that
-    go in and come out, and no dropout, which would add noise to the comparison.
-    """
-    import torch
-    import transformers
-
-    torch.manual_seed(seed)
-    marks: dict[str, Any] = {"bos_token_id": None, "eos_token_id": None, "use_cache": False}
-    if kind.family == "gpt2":
-        config: Any = transformers.GPT2Config(
-            vocab_size=vocab_size, n_positions=length, n_embd=width, n_layer=kind.layers, n_head=heads,
-            resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, **marks,
-        )  # fmt: skip
-        return transformers.GPT2LMHeadModel(config)
-    config = transformers.LlamaConfig(
-        vocab_size=vocab_size, max_position_embeddings=length, hidden_size=width, intermediate_size=8 * width // 3,
-        num_hidden_layers=kind.layers, num_attention_heads=heads, num_key_value_heads=heads // 2,
-        tie_word_embeddings=True, pad_token_id=None, **marks,
-    )  # fmt: skip
-    return transformers.LlamaForCausalLM(config)
 
 
 SMALLEST = 0.01  # scan index that counts; the probe asks users for more
