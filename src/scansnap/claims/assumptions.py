@@ -76,11 +76,11 @@ def check_assumptions(
     if context != math.inf:
         context = check_float("context", context, least=2)
     m, k = classes.vocab_size, classes.n_classes
-    found = [_long_sequences(classes, context), *_rates(eta_y, eta_z, m), *_sizes(k, m)]
-    found += [*_weak_correlations(classes, overlap), _uniform(classes)]
+    assumptions = [_long_sequences(classes, context), *_rates(eta_y, eta_z, m), *_sizes(k, m)]
+    assumptions += [*_weak_correlations(classes, overlap), _uniform(classes)]
     if t is not None:
-        found += _many_steps(check_float("t", t, least=0), k)
-    return found
+        assumptions += _many_steps(check_float("t", t, least=0), k)
+    return assumptions
 
 
 def overlap_matrix(classes: SequenceClasses, z: ArrayLike | None = None) -> FloatArray:

@@ -258,27 +258,27 @@ def from_trajectory(data: xr.Dataset, classes: SequenceClasses, run: int = 0) ->
     settings = _settings(data)
     if reason := why_not_paper_model(settings["model"]):
         raise InputError("the model of the trajectory", reason, "the paper's: its Y and Z mean something else")
-    one = data.isel(run=run) if "run" in data.dims else data
-    boost = 1 / (1 - float(one.momentum))
+    selected = data.isel(run=run) if "run" in data.dims else data
+    boost = 1 / (1 - float(selected.momentum))
     context = math.inf if settings["context"] == "inf" else float(settings["context"])
     sampled = settings["batch_size"] is not None
-    attention = one["attention"].values.astype(np.float64)
-    y = one["y"].values.astype(np.float64) if "y" in data else None
+    attention = selected["attention"].values.astype(np.float64)
+    y = selected["y"].values.astype(np.float64) if "y" in data else None
     g, gap = gradients_and_gap(classes, attention, y) if y is not None else (None, None)
     return Evidence(
-        classes, float(one.eta_y) * boost, float(one.eta_z) * boost, "sgd", context,
-        one["step"].values.astype(np.float64), one["z"].values.astype(np.float64), attention, g, gap,
+        classes, float(selected.eta_y) * boost, float(selected.eta_z) * boost, "sgd", context,
+        selected["step"].values.astype(np.float64), selected["z"].values.astype(np.float64), attention, g, gap,
         y, None if y is None else np.arange(len(y)), sampled, _other_seeds(data, run) if sampled else None,
-        reason_outside_theory(data, run), one["loss"].values.astype(np.float64) if "loss" in data else None,
-        float(one.momentum), settings["batch_size"],
+        reason_outside_theory(data, run), selected["loss"].values.astype(np.float64) if "loss" in data else None,
+        float(selected.momentum), settings["batch_size"],
     )  # fmt: skip
 
 
 def _settings(data: xr.Dataset) -> dict[str, Any]:
     if "settings" not in data.attrs:
         raise InputError("the trajectory", "without settings", "one made by simulate or flow")
-    found: dict[str, Any] = json.loads(data.attrs["settings"])
-    return found
+    settings: dict[str, Any] = json.loads(data.attrs["settings"])
+    return settings
 
 
 def _by_run(data: xr.Dataset, name: str) -> Array:
@@ -304,8 +304,8 @@ def _other_seeds(data: xr.Dataset, run: int) -> Array | None:
     _, first = np.unique(seeds[others], return_index=True)  # the same seed twice is the same run
     if not len(first):
         return None
-    found: Array = data["z"].isel(run=[run, *others[np.sort(first)]]).values.astype(np.float64)
-    return found
+    z: Array = data["z"].isel(run=[run, *others[np.sort(first)]]).values.astype(np.float64)
+    return z
 
 
 def _from_flow_data(data: xr.Dataset, classes: SequenceClasses) -> Evidence:

@@ -62,7 +62,7 @@ class PaperRow:
             if part.kind != "proof step":
                 by_claim.setdefault(part.claim, set()).add(part.status)
         order = ("fails", "holds", "undecided", "not applicable")
-        verdicts = {next(status for status in order if status in found) for found in by_claim.values()}
+        verdicts = {next(status for status in order if status in statuses) for statuses in by_claim.values()}
         if not verdicts:
             return NOT_CHECKED
         if verdicts >= {"fails", "holds"}:

@@ -102,11 +102,11 @@ def class_drive(
     for n in range(k):  # one class at a time: all pairs at once would be K² times 240 numbers
         own = gap[..., n, None] * share  # (…, nodes): the gap of n up to its end
         visits = (np.expm1(own) + (m - 1) * own) / (m * eta_y_)  # s of n at that gap
-        other = np.asarray(logit_gap(visits[..., None, :] * (p / p[n])[:, None], eta_y=eta_y_, vocab_size=m))
-        bent = rho[n, :, None] * other  # (…, K, nodes)
-        pair[..., n, :] += (other * np.expm1(bent)) @ weights * gap[..., n, None]  # ∫ u_n'(e^{ρu_n'} − 1) du_n
+        their_gap = np.asarray(logit_gap(visits[..., None, :] * (p / p[n])[:, None], eta_y=eta_y_, vocab_size=m))
+        bent = rho[n, :, None] * their_gap  # (…, K, nodes)
+        pair[..., n, :] += (their_gap * np.expm1(bent)) @ weights * gap[..., n, None]  # ∫ u_n'(e^{ρu_n'} − 1) du_n
         # ∫ e^{ρu_n'} (U_n' − u_n') du_n, which is the second term of b_n'n
-        pair[..., :, n] += (np.exp(bent) * (gap[..., None] - other)) @ weights * gap[..., n, None]
+        pair[..., :, n] += (np.exp(bent) * (gap[..., None] - their_gap)) @ weights * gap[..., n, None]
     pair *= eta_z_ / (eta_y_ * m) * (1 - np.eye(k))
     return ClassDrive(gap, pair, (rho * pair).sum(-1))
 

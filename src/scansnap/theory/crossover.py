@@ -209,9 +209,9 @@ def _largest_ratio(
     """The ratio at which ``rising`` turns from positive to not, by bisection in ln ν; NaN where it does not."""
     learned = k * np.log(m) / time
     low, high = np.log(learned) - np.log(1e4), np.log(learned) + np.log(_RANGE)
-    found = (rising(np.exp(low)) > 0) & (rising(np.exp(high)) < 0)
+    turns = (rising(np.exp(low)) > 0) & (rising(np.exp(high)) < 0)
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
         above = rising(np.exp(middle)) > 0
         low, high = np.where(above, middle, low), np.where(above, high, middle)
-    return np.where(found, np.exp((low + high) / 2), np.nan)
+    return np.where(turns, np.exp((low + high) / 2), np.nan)

@@ -106,10 +106,10 @@ class SampledFlow:
         # the logits' second moments: the diagonal of Cx = YᵀCY, Cx α and αᵀ Cx α
         diagonal = (rows * spread).sum(1)  # (K, J)
         along = (rows * noise.times(mean[..., None])).sum(1)
-        both = (alpha * along).sum(1, keepdims=True)
-        within = (alpha * diagonal).sum(1, keepdims=True) - both  # Σ_j α_j Var x_j − Var Σ_j α_j x_j
+        of_mean = (alpha * along).sum(1, keepdims=True)
+        within = (alpha * diagonal).sum(1, keepdims=True) - of_mean  # Σ_j α_j Var x_j − Var Σ_j α_j x_j
         shift = (rows * b[..., None]).sum(1)  # (K, J)  Yᵀ b
-        dr = -alpha * (shift - (alpha * shift).sum(1, keepdims=True) + (diagonal - 2 * along + both - within) / 2)
+        dr = -alpha * (shift - (alpha * shift).sum(1, keepdims=True) + (diagonal - 2 * along + of_mean - within) / 2)
         mixed = alpha[:, None] * (spread - _dot(spread, alpha)[..., None])  # (K, S, J)  C Y A = −E δf δrᵀ
         dy = b[..., None] * r[:, None] + f[..., None] * dr[:, None] - mixed
         turn = r - alpha * (at.x - (alpha * at.x).sum(1, keepdims=True))  # (K, J)  the gradient of h = x·r

@@ -82,9 +82,9 @@ def growth_from(
     p_class: ArrayLike = 1.0, p_query: ArrayLike = 1.0,
 ) -> Result:  # fmt: skip
     """B_n from Γ(t, η_Y, η_Z, K, M), exact or expanded: (p_n/P)(1/q) ln(1 + qPΓ/C₀), or printed …ln(C₀ + qPΓ)."""
-    given = dict(zip(("eta_y", "eta_z", "n_classes", "vocab_size"), rates_and_sizes, strict=True))
+    rates = dict(zip(("eta_y", "eta_z", "n_classes", "vocab_size"), rates_and_sizes, strict=True))
     t_, eta_y_, eta_z_, k, m, c0_, q, p_n, p = to_arrays(
-        t=t, **given, c0=c0, exponent=exponent, p_class=p_class, p_query=p_query
+        t=t, **rates, c0=c0, exponent=exponent, p_class=p_class, p_query=p_query
     )
     check_choice("form", form, FORMS)
     if (p_n > p * (1 + _ROUNDING)).any():

@@ -27,7 +27,7 @@ from scansnap.paper.studies.lever.arms import (
 from scansnap.paper.studies.lever.equal_loss import common_loss, keys_needed, read_at
 from scansnap.paper.studies.lever.findings import OWN_RATE, exact_rows, findings, flow_rows, language_rows
 from scansnap.paper.studies.lever.study import draw
-from scansnap.paper.studies.lever.training import KEPT, KeepKeys, LeverRun, LeverScale
+from scansnap.paper.studies.lever.training import KEY_COUNTS, KeepKeys, LeverRun, LeverScale
 
 pytest.importorskip("transformers")
 SCALE = LeverScale(width=16, heads=2, length=17, batch=4, watched=4, measurements=3)
@@ -76,7 +76,7 @@ def test_every_arm_trains(arm):
     assert np.isfinite(record["loss"]).all()
     if arm.control != "shuffled":  # nothing but frequencies to learn, in four steps
         assert record["loss"][-1] < record["loss"][0]
-    assert np.shape(record["kept"]) == (4, len(KEPT))
+    assert np.shape(record["kept"]) == (4, len(KEY_COUNTS))
     assert min(record["largest_logit"]) >= 0
     assert record["entropy"][-1] != record["entropy"][0]
 
@@ -130,7 +130,7 @@ def table_of(slope: dict[str, float], noise: float = 0.01, quick: bool = True):
                 records[arm, ratio, seed] = {
                     "steps": np.array([0, 1, 2]), "loss": np.array([4.0, 2.0, 1.0]),
                     "entropy": np.array([3.0, end, end]), "support": np.exp([3.0, end, end]),
-                    "largest_logit": np.array([1.0, 5.0, 5.0 * ratio]), "kept": np.zeros((3, len(KEPT))),
+                    "largest_logit": np.array([1.0, 5.0, 5.0 * ratio]), "kept": np.zeros((3, len(KEY_COUNTS))),
                 }  # fmt: skip
     return language_rows(records)
 

@@ -183,10 +183,10 @@ def _equal_overlaps(evidence: Evidence) -> list[Claim]:
         t = times * float(theory.t_snap(eta_y=eta_y, n_classes=n, vocab_size=vocab))
         f = np.linalg.cholesky((1 - rho) * np.eye(n) + rho).T
         data = decoder_flow(f, None, eta_y, t, vocab)
-        other = data["logits"].values[:, 0, 1 if n == vocab else n]
+        wrong = data["logits"].values[:, 0, 1 if n == vocab else n]
         slower = np.asarray(theory.u(t / n, eta_y=(1 - rho) * eta_y, vocab_size=vocab))
         full = (1 - rho) * np.asarray(theory.u(t / n, eta_y=eta_y, vocab_size=vocab))
-        return np.array([times, data["logits"].values[:, 0, 0] - other]), slower, full
+        return np.array([times, data["logits"].values[:, 0, 0] - wrong]), slower, full
 
     (times, square), exact, printed = gaps(_SQUARE, _SQUARE, _OVERLAP)
     where = f"at K = M = {_SQUARE}, ρ = {_OVERLAP}"

@@ -50,7 +50,7 @@ def judge(overlap: Array, e_prime: Array) -> list[Claim]:
     k = overlap.shape[-1]
     e = overlap - np.eye(k)
     values = np.linalg.eigvalsh(e)  # (n, K)
-    one = np.abs(values).max(1)[:, None, None]  # (n, 1, 1)  |λ₁|
+    largest = np.abs(values).max(1)[:, None, None]  # (n, 1, 1)  |λ₁|
     diagonal = -np.diagonal(e_prime, axis1=1, axis2=2)  # (n, K)
     overlaps = np.abs(e).max(-1) > 0
     smallest = (values**2).min(1)[:, None]
@@ -58,11 +58,11 @@ def judge(overlap: Array, e_prime: Array) -> list[Claim]:
     product = np.abs(overlap @ (np.eye(k) - e_prime) - np.eye(k)).max()
     spectrum = np.abs(np.linalg.eigvalsh(e_prime) - wanted).max()
     excess = {
-        LEMMA_13: np.abs(e) - one,
-        LEMMA_15: np.abs(np.linalg.eigvalsh(e_prime)) - one[..., 0] / (1 - one[..., 0]),
-        LEMMA_17: np.abs(e_prime - e) - one**2 / (1 - one),
-        EQ_93: smallest / (1 - one[..., 0]) - diagonal,
-        LOWER: smallest / (1 + one[..., 0]) - diagonal,
+        LEMMA_13: np.abs(e) - largest,
+        LEMMA_15: np.abs(np.linalg.eigvalsh(e_prime)) - largest[..., 0] / (1 - largest[..., 0]),
+        LEMMA_17: np.abs(e_prime - e) - largest**2 / (1 - largest),
+        EQ_93: smallest / (1 - largest[..., 0]) - diagonal,
+        LOWER: smallest / (1 + largest[..., 0]) - diagonal,
     }
     claims = {
         statement.name: statement.judge(

@@ -100,7 +100,7 @@ def check(evidence: Evidence) -> Claim:
     if off is None:
         return DRIVE.not_applicable("the distinct tokens' logits do not move", assumed)
     n, mean = with_distinct[off.row], b.mean(0)[..., 0]
-    seen = recorded > 0
+    later = recorded > 0
     return DRIVE.judge(
         quantity=f"B_n of class {n} at t = {t[off.time]:.4g} (worst in {TRANSITION.describe(evidence)})",
         measured=float(mean[times][off.time, off.row]),
@@ -110,7 +110,7 @@ def check(evidence: Evidence) -> Claim:
         assumptions=assumed,
         failure=f"class {n}, {evidence.format_time(t[off.time])}: B_n = {mean[times][off.time, off.row]:.3g} against "
         f"{expected[times][off.time, off.row]:.3g}, off by {off.share:.1%}",
-        curve=Curve("t", f"B_n of class {n}", recorded[seen], mean[seen, off.row], expected[seen, off.row]),
+        curve=Curve("t", f"B_n of class {n}", recorded[later], mean[later, off.row], expected[later, off.row]),
         interval=off.interval,
         remedy=off.remedy(len(b)),
     )

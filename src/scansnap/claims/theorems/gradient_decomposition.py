@@ -76,20 +76,20 @@ def decompose(evidence: Evidence, times: Array) -> Decomposition:
     f, g = evidence.f[times], evidence.g[times]  # (n, K, M)
     near = overlapping(classes)
     flat, square = (len(times), k), (len(times), k, k)
-    found = Decomposition(
+    result = Decomposition(
         np.zeros(flat), np.zeros(square), np.zeros(square), np.zeros(flat), np.zeros(flat), np.zeros(flat),
         np.zeros(flat, dtype=int), np.ones(flat, dtype=bool),
     )  # fmt: skip
     for n in range(k):
         ids = classes.support(n)[0]
-        one = _fit(f[:, n, ids], g[:, n, ids], f[:, near[n]][:, :, ids])
+        of_class = _fit(f[:, n, ids], g[:, n, ids], f[:, near[n]][:, :, ids])
         for field in fields(Decomposition):
-            into, values = getattr(found, field.name), getattr(one, field.name)
+            into, values = getattr(result, field.name), getattr(of_class, field.name)
             if into.ndim == 3:
                 into[:, n, near[n]] = values
             else:
                 into[:, n] = values
-    return found
+    return result
 
 
 def _fit(f: Array, g: Array, others: Array) -> Decomposition:
@@ -161,13 +161,13 @@ def compute_xi(evidence: Evidence, times: Array, fit: Decomposition) -> Array:
     """
     assert evidence.g is not None
     f, g = evidence.f[times], evidence.g[times]
-    found = fit.gamma_iota - (f * g).sum(-1)
+    xi = fit.gamma_iota - (f * g).sum(-1)
     for n in evidence.classes_with_distinct:
         if (f[:, n, evidence.classes.distinct(n)] > 0).any(-1).all():
             common = evidence.classes.common_of(n)
             gamma_iota = coefficients(evidence, n, times)[0]
-            found[:, n] = (f[:, n, common] * (gamma_iota[:, None] * f[:, n, common] - g[:, n, common])).sum(-1)
-    return found
+            xi[:, n] = (f[:, n, common] * (gamma_iota[:, None] * f[:, n, common] - g[:, n, common])).sum(-1)
+    return xi
 
 
 def nonzero(values: Array) -> Array:

@@ -183,22 +183,22 @@ def _beta(evidence: Evidence, times: Array, fit: Decomposition) -> Claim:
     pairs = np.argwhere(overlapping(evidence.classes))  # (p, 2)
     if not len(pairs):
         return BETA.not_applicable("no two classes share a context token", assumptions)
-    one, other = pairs.T
-    b, error = fit.gamma_beta[:, one, other], fit.error[:, one, other]  # (n, p)  γβ
+    rows, columns = pairs.T
+    b, error = fit.gamma_beta[:, rows, columns], fit.error[:, rows, columns]  # (n, p)  γβ
     if ((b == 0) & (error == 0)).all():
         return BETA.not_applicable("on every context the other f_n' are along f_n: no β can be seen", assumptions)
-    told = ~(np.abs(b) <= SIGN_SIGMAS * error + ROUNDING * fit.size[:, one])  # NaN is told, and fails
-    beta = b / nonzero(fit.size[:, one])
-    i, p = index_of_largest(np.where(told, -beta, -np.inf))
+    is_certain = ~(np.abs(b) <= SIGN_SIGMAS * error + ROUNDING * fit.size[:, rows])  # NaN is, and fails
+    beta = b / nonzero(fit.size[:, rows])
+    i, p = index_of_largest(np.where(is_certain, -beta, -np.inf))
     t = evidence.t[times]
-    which = f"{TRAINING.describe(evidence)}; of {np.mean(told):.0%} the sign can be told"
+    which = f"{TRAINING.describe(evidence)}; of {np.mean(is_certain):.0%} the sign can be told"
     return BETA.judge_cases(
-        b > 0, assumptions=assumptions, known=(told & (b > 0), told & ~(b > 0)),
+        b > 0, assumptions=assumptions, known=(is_certain & (b > 0), is_certain & ~(b > 0)),
         quantity=f"share of pairs and times with β_nn' > 0, {which} beyond {SIGN_SIGMAS:g} standard errors of the fit",
-        failure=f"β is {beta[i, p]:.3g} for class {one[p]} against class {other[p]} at {evidence.format_time(t[i])}",
-        remedy=f"of {np.mean(~told):.0%} of pairs and times the sign cannot be told: β is below "
+        failure=f"β is {beta[i, p]:.3g} for class {rows[p]} against class {columns[p]} at {evidence.format_time(t[i])}",
+        remedy=f"of {np.mean(~is_certain):.0%} of pairs and times the sign cannot be told: β is below "
         f"{SIGN_SIGMAS:g} standard errors of the fit",
-        curve=Curve("t", f"β of class {one[p]} against class {other[p]}", t, beta[:, p], np.zeros(len(t))),
+        curve=Curve("t", f"β of class {rows[p]} against class {columns[p]}", t, beta[:, p], np.zeros(len(t))),
     )  # fmt: skip
 
 
@@ -210,9 +210,9 @@ def _xi_sign(evidence: Evidence, times: Array, fit: Decomposition) -> Claim:
     if not len(at):
         return XI.not_applicable(NO_XI, assumptions)
     f, t = evidence.f[times][:, at], evidence.t[times]
-    found = compute_xi(evidence, times, fit)[:, at]  # (n, k)
+    xi = compute_xi(evidence, times, fit)[:, at]  # (n, k)
     shared = np.isin(np.arange(f.shape[-1]), evidence.classes.common)
-    relative = found / nonzero(fit.size[:, at])
+    relative = xi / nonzero(fit.size[:, at])
     good = relative > ROUNDING * (f * f * shared).sum(-1)
     i, n = index_of_largest(-relative)
     claim = XI.judge_cases(
@@ -241,18 +241,18 @@ def _xi_size(evidence: Evidence, times: Array, fit: Decomposition) -> Claim:
     predicted = (iota - 1) / iota
     overlap = (gram * (1 - np.eye(gram.shape[-1]))).sum(-1)[:, at]  # Σ f_nᵀf_n'
     slack = BETA_SLACK / evidence.classes.vocab_size * overlap + ROUNDING
-    said = slack <= XI_SIZE_TOLERANCE * predicted  # NaN is not, unless it is measured
-    if not said.any():
+    is_predicted = slack <= XI_SIZE_TOLERANCE * predicted  # NaN is not, unless it is measured
+    if not is_predicted.any():
         least = float((slack / predicted).min())
         reason = f"what Eq. 89 leaves open, 3/M for each β, is {least:.2g} of the ξ_n that it predicts, or more"
         return XI_SIZE.not_applicable(reason, assumptions)
-    off = np.maximum(np.abs(measured - predicted) - slack, 0) / np.where(said, predicted, 1)
-    i, n = index_of_largest(np.where(said, off, -np.inf))
+    off = np.maximum(np.abs(measured - predicted) - slack, 0) / np.where(is_predicted, predicted, 1)
+    i, n = index_of_largest(np.where(is_predicted, off, -np.inf))
 
     def along(path: PredictedPath) -> tuple[Array, Array]:
         """ξ_n of a theory of ours over the γι_n that was measured."""
-        both, here, there = np.intersect1d(t, path.t, return_indices=True)
-        return both, path.xi(at[n])[there] / nonzero(gamma_iota[here, n])
+        shared, here, there = np.intersect1d(t, path.t, return_indices=True)
+        return shared, path.xi(at[n])[there] / nonzero(gamma_iota[here, n])
 
     return XI_SIZE.judge(
         quantity=f"ξ_n/(γι_n) where it is relatively furthest from −E'_nn/(1 − E'_nn), beyond 3/M for each β, "

@@ -87,7 +87,7 @@ def _rise_rate(evidence: Evidence) -> Claim:
         reason = f"no time is recorded in {TRAINING.describe(evidence)}, t₀ = {evidence.t_snap:.3g}"
         return RISE_RATE.not_applicable(reason, assumptions)
     t = evidence.t[times]
-    largest, found = -1.0, None
+    largest, worst = -1.0, None
     for n in several:
         ids = classes.distinct(n)
         f2 = evidence.f[times][:, n, ids] ** 2  # (n, D)
@@ -97,11 +97,11 @@ def _rise_rate(evidence: Evidence) -> Claim:
         off = np.abs(speed - xi[:, None]) / nonzero(np.abs(xi))[:, None]
         i, j = index_of_largest(off)
         if not off[i, j] <= largest:  # also where it is not a number
-            largest, found = float(off[i, j]), (n, int(ids[j]), i, speed[:, j], xi)
+            largest, worst = float(off[i, j]), (n, int(ids[j]), i, speed[:, j], xi)
         if np.isnan(largest):
             break
-    assert found is not None
-    n, token, i, measured, predicted = found
+    assert worst is not None
+    n, token, i, measured, predicted = worst
 
     def along(path: PredictedPath) -> tuple[Array, Array]:
         speed = path.z_rate[1:, path.class_query[n], token] / nonzero(path.f[1:, n, token] ** 2)
@@ -124,10 +124,10 @@ def _fall(evidence: Evidence) -> Claim:
         return FALL.not_applicable(f"there are {len(classes.common)} common tokens, not one", assumptions)
     token = classes.common[0]
     # The proof needs a class that has both: the common token falls as that class's distinct ones rise.
-    both = [n for n in range(classes.n_classes) if len(classes.distinct(n)) and token in classes.common_of(n)]
-    if not both:
+    with_both = [n for n in range(classes.n_classes) if len(classes.distinct(n)) and token in classes.common_of(n)]
+    if not with_both:
         return FALL.not_applicable("no class with the common token has a distinct one", assumptions)
-    rows = np.unique(evidence.class_query[both])
+    rows = np.unique(evidence.class_query[with_both])
     return _signs(FALL, evidence, rows, np.full(len(rows), token), -1, assumptions)
 
 
@@ -197,8 +197,8 @@ def _signs(
 
     def along(path: PredictedPath) -> tuple[Array, Array]:
         """ż of a theory of ours over the terms that cancel in it as measured."""
-        both, here, there = np.intersect1d(t, path.t, return_indices=True)
-        return both, path.z_rate[there, rows[j], tokens[j]] / nonzero(scale[inside][here, j])
+        shared, here, there = np.intersect1d(t, path.t, return_indices=True)
+        return shared, path.z_rate[there, rows[j], tokens[j]] / nonzero(scale[inside][here, j])
 
     return statement.judge_cases(
         good[inside], assumptions=assumptions,

@@ -8,7 +8,7 @@ B_n = η_Z p_n ∫ξ_n dt is measured (`Evidence.measured_growth`) from z and f 
 integral over time.
 
 Errors are relative at each time to how far attention has moved by then, so that an early violation counts as much as a
-late one. Times at which it has not moved beyond rounding (`Evidence.told`) are left out.
+late one. Times at which it has not moved beyond rounding (`Evidence.resolution`) are left out.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ class _Dominant:
 
 def _check_dominant(evidence: Evidence, window: Array) -> list[Claim]:
     """Bounds and monotone growth, for the classes that the theorem is about."""
-    found, reasons = [], []
+    dominant, reasons = [], []
     for n in range(evidence.classes.n_classes):
         tokens = evidence.classes.distinct(n)
         start = np.sort(evidence.attention[0, n, tokens])
@@ -226,9 +226,9 @@ def _check_dominant(evidence: Evidence, window: Array) -> list[Claim]:
             else:
                 f = evidence.f[:, n, token]
                 rising, falling = _rising(evidence, n, window), _falling(evidence, n, window)
-                found.append(_Dominant(n, token, rising, falling, z - z[0], f))
+                dominant.append(_Dominant(n, token, rising, falling, z - z[0], f))
     # the theorem is about classes whose common tokens fall; if there are none, all are measured
-    judged = [d for d in found if d.falling == 1] or found
+    judged = [d for d in dominant if d.falling == 1] or dominant
     if not judged:
         reason = reasons[0] + (f", and {len(reasons) - 1} more" if len(reasons) > 1 else "")
         return [s.not_applicable(reason, evidence.select_assumptions()) for s in (LOWER, UPPER, MONOTONE)]

@@ -90,15 +90,15 @@ def check_late(evidence: Evidence) -> list[Claim]:
     after = evidence.t >= MUCH * evidence.t_snap
     clock = np.log(np.log(evidence.classes.vocab_size * evidence.eta_y * evidence.t / evidence.classes.n_classes))
     edges = np.linspace(clock[after][0], clock[-1], _WINDOWS + 1)
-    found = []
+    slopes = []
     for n in evidence.classes_with_distinct:
         tokens = evidence.classes.distinct(n)
         z = evidence.z[:, evidence.class_query[n], tokens[np.argmax(evidence.attention[0, n, tokens])]]
         b, log_chi = (np.diff(np.interp(edges, clock[after], x[after])) / np.diff(edges)
                       for x in (evidence.measured_growth[:, n], 2 * (z - z[0])))  # fmt: skip
-        found.append((n, b, log_chi))
-    n, b, _ = max(found, key=lambda one: nan_to_inf(one[1][-1] / one[1].max()))
-    chi_class, _, chi = max(found, key=lambda one: nan_to_inf(one[2].max()))
+        slopes.append((n, b, log_chi))
+    n, b, _ = max(slopes, key=lambda of_class: nan_to_inf(of_class[1][-1] / of_class[1].max()))
+    chi_class, _, chi = max(slopes, key=lambda of_class: nan_to_inf(of_class[2].max()))
     times = np.exp(np.exp((edges[1:] + edges[:-1]) / 2)) * evidence.classes.n_classes
     times /= evidence.classes.vocab_size * evidence.eta_y
     rising = float(max(b[-1] / b[-2] - 1, 0))
@@ -194,7 +194,7 @@ def growth_at_snap(classes: SequenceClasses, *, eta_y: float, eta_z: float, sour
         )  # fmt: skip
         data = run.isel(run=0).rename(step="t")
     times = data["t"].values.astype(np.float64)
-    seen = Evidence(
+    evidence = Evidence(
         classes, eta_y, eta_z, source, math.inf, times, data["z"].values, data["attention"].values, None, None
     )
-    return np.array([np.interp(snap, times, b) for b in seen.measured_growth.T])
+    return np.array([np.interp(snap, times, b) for b in evidence.measured_growth.T])

@@ -167,8 +167,8 @@ class Prediction:
 
     def reach(self, t: Array, evidence: Evidence) -> Array:
         """PΓ/C₀."""
-        found: Array = self.p_query * _integral(t, evidence) / self.c0
-        return found
+        values: Array = self.p_query * _integral(t, evidence) / self.c0
+        return values
 
     def with_exponent(self, reach: Array, q: float) -> Array:
         """(p_n/P) ln(1 + q PΓ/C₀)/q, for any q that leaves the logarithm an argument."""
@@ -220,8 +220,8 @@ def check_growth(evidence: Evidence) -> Claim:
     if np.abs(measured[window][:, classes_with_distinct]).max() <= evidence.resolution:
         return GROWTH.not_applicable("the distinct tokens' logits do not move", assumed)
     t = evidence.t[window]
-    found = [predict(evidence, n) for n in classes_with_distinct]
-    for prediction in found:
+    predictions = [predict(evidence, n) for n in classes_with_distinct]
+    for prediction in predictions:
         if not prediction.c0 > 0:
             n = prediction.n
             return GROWTH.judge(
@@ -230,8 +230,8 @@ def check_growth(evidence: Evidence) -> Claim:
                 tolerance=GROWTH_TOLERANCE, assumptions=assumed,
                 failure=f"class {n}: 1/C₀ = ξ_n/γ is {1 / prediction.c0:.3g} at the earliest times, not positive",
             )  # fmt: skip
-    errors = {p.n: np.abs(measured[window, p.n] / p(t, evidence) - 1) for p in found}
-    worst = max(found, key=lambda p: nan_to_inf(errors[p.n].max()))
+    errors = {p.n: np.abs(measured[window, p.n] / p(t, evidence) - 1) for p in predictions}
+    worst = max(predictions, key=lambda p: nan_to_inf(errors[p.n].max()))
     n = worst.n
     at = int(np.argmax(errors[n]))
     b, expected = measured[window, n], worst(t, evidence)

@@ -48,20 +48,20 @@ def check(evidence: Evidence) -> Claim:
         reason = f"class {bad[0]} has no C₀: its ξ_n begins at 0 or below" if bad else "no class has distinct tokens"
         return TIME.not_applicable(reason, assumed)
     t = evidence.t[inside]
-    seen = evidence.attention[None] if evidence.z_seeds is None else evidence.attention_at(evidence.z_seeds)
-    found = _snap(t, seen[:, inside], evidence.classes)
-    theirs = _snap(t, premised_attention(evidence, predictions, inside)[None], evidence.classes)
-    if not math.isfinite(theirs.t_fastest):
-        return TIME.not_applicable(f"by Eq. 14, {theirs.reason.item()}", assumed)
-    expected, low, high = float(theirs.t_fastest), float(found.t_snap_low), float(found.t_snap_high)
-    if math.isfinite(found.t_fastest):
-        measured, words = float(found.t_fastest), f"68% interval {low:.4g} to {high:.4g}"
+    attention = evidence.attention[None] if evidence.z_seeds is None else evidence.attention_at(evidence.z_seeds)
+    snap = _snap(t, attention[:, inside], evidence.classes)
+    premised = _snap(t, premised_attention(evidence, predictions, inside)[None], evidence.classes)
+    if not math.isfinite(premised.t_fastest):
+        return TIME.not_applicable(f"by Eq. 14, {premised.reason.item()}", assumed)
+    expected, low, high = float(premised.t_fastest), float(snap.t_snap_low), float(snap.t_snap_high)
+    if math.isfinite(snap.t_fastest):
+        measured, words = float(snap.t_fastest), f"68% interval {low:.4g} to {high:.4g}"
     elif math.isfinite(high) and high < expected / 2:
-        measured, words = high, f"it is earlier than that: {found.reason.item()}"
+        measured, words = high, f"it is earlier than that: {snap.reason.item()}"
     elif low > 2 * expected:
-        measured, words = low, f"it is later than that: {found.reason.item()}"
+        measured, words = low, f"it is later than that: {snap.reason.item()}"
     else:
-        return TIME.not_applicable(str(found.reason.item()), assumed)
+        return TIME.not_applicable(str(snap.reason.item()), assumed)
     speed = evidence.measured_growth[inside[1:]][:, classes_with_distinct].mean(-1) / t[1:]
     closed = np.mean([p(t[1:], evidence) for p in predictions], axis=0) / t[1:]
     return TIME.judge(
@@ -80,8 +80,8 @@ def check(evidence: Evidence) -> Claim:
                 path.t[1:], path.measured_growth[1:, classes_with_distinct].mean(-1) / path.t[1:] / speed.max()
             ),
         ),
-        interval=_interval(found, expected) if evidence.sampled else None,
-        remedy=f"twice the 68% interval of {len(seen)} seeds exceeds the tolerance; more seeds would decide",
+        interval=_interval(snap, expected) if evidence.sampled else None,
+        remedy=f"twice the 68% interval of {len(attention)} seeds exceeds the tolerance; more seeds would decide",
     )  # fmt: skip
 
 
@@ -94,11 +94,11 @@ def _snap(t: Array, attention: Array, classes: SequenceClasses) -> xr.Dataset:
     return snap_time(data, classes).isel(setting=0)
 
 
-def _interval(found: xr.Dataset, expected: float) -> tuple[float, float] | None:
+def _interval(snap: xr.Dataset, expected: float) -> tuple[float, float] | None:
     """Of the deviation |ln(measured/expected)|: twice the 68% interval is about 95%."""
-    if not math.isfinite(found.t_fastest):
+    if not math.isfinite(snap.t_fastest):
         return None
-    mid, low, high = (math.log(float(found[name]) / expected) for name in ("t_fastest", "t_snap_low", "t_snap_high"))
+    mid, low, high = (math.log(float(snap[name]) / expected) for name in ("t_fastest", "t_snap_low", "t_snap_high"))
     low, high = mid - 2 * (mid - low), mid + 2 * (high - mid)
     return (0.0 if low < 0 < high else min(abs(low), abs(high))), max(abs(low), abs(high))
 

@@ -45,9 +45,9 @@ def _finding(row: PaperRow) -> Finding:
     for part in row.parts:
         if part.kind != "proof step":
             status.setdefault(part.claim, set()).add(part.status)
-    applies = [found for found in status.values() if found != {"not applicable"}]
-    holds = sum("holds" in found and not found & {"fails", "undecided"} for found in applies)
-    open_ = sum("undecided" in found and "fails" not in found for found in applies)
+    applies = [statuses for statuses in status.values() if statuses != {"not applicable"}]
+    holds = sum("holds" in statuses and not statuses & {"fails", "undecided"} for statuses in applies)
+    open_ = sum("undecided" in statuses and "fails" not in statuses for statuses in applies)
     failed = ", ".join(dict.fromkeys(part.claim for part in row.fails))
     own = row.statement
     detail = [f"Fails: {failed}."] if failed else []

@@ -97,12 +97,12 @@ def findings(table: pd.DataFrame, star: dict[float, float]) -> tuple[Finding, ..
     before = np.outer(wide.index[:-1] / REFERENCE, wide.columns)  # the moment, in t₀ of the step's smaller rate
     late = steps.to_numpy()[before >= 1]
     largest = {moment: peak(wide.index.to_numpy(), wide[moment].to_numpy()) for moment in wide}
-    found = {moment: (largest[moment], star[moment]) for moment in wide if moment >= 1}
-    close = [abs(math.log(a / b)) < 2 * CLOSE for a, b in found.values()]
+    peaks = {moment: (largest[moment], star[moment]) for moment in wide if moment >= 1}
+    close = [abs(math.log(a / b)) < 2 * CLOSE for a, b in peaks.values()]
     relative = table[seeds].to_numpy() / table.flow.to_numpy()[:, None] - 1
     indexed = pd.DataFrame(relative, index=pd.MultiIndex.from_frame(table[["moment", "ratio"]]))
     off = (table.closed_form / table.flow - 1).abs()
-    listed = "; ".join(f"{moment:g} t₀: {a:.3g} and {b:.3g}" for moment, (a, b) in found.items())
+    listed = "; ".join(f"{moment:g} t₀: {a:.3g} and {b:.3g}" for moment, (a, b) in peaks.items())
     return (
         Finding("From t₀ on a larger η_Y at the same η_Z leaves attention denser", "Section 6, insight (c)",
                 int((late < 0).sum()), late.size, "steps of the ratio",
@@ -111,7 +111,7 @@ def findings(table: pd.DataFrame, star: dict[float, float]) -> tuple[Finding, ..
                 points=Points.without_noise(late)),
         Finding("z is largest at the crossover ν* of the closed form", "ours", sum(close), len(close), "moments",
                 f"Flow and closed form, counted to {2 * CLOSE:.0%}: {listed}.", kind="ours",
-                points=Points.without_noise([a / b for a, b in found.values()])),
+                points=Points.without_noise([a / b for a, b in peaks.values()])),
         Finding("The closed form has the flow's z", "ours", int((off < CLOSE).sum()), len(off), "ratios and moments",
                 f"Counted to {CLOSE:.0%}; largest error {off.max():.1%}.", kind="ours",
                 points=Points.without_noise(off)),

@@ -81,10 +81,10 @@ def earlier(tests: dict[str, pd.DataFrame], alert: str, kind: str, last: int) ->
         if (runs.outcome == kind).sum() < 2:
             continue
         verdicts += [is_earlier(runs, alert, baseline, kind, last) for baseline in BASELINES]
-        found = lead(runs, alert, kind)
-        text = f"{split}: warns in {found.warned} of {found.runs} runs"
-        if found.warned:
-            text += f", lead {_interval(found.median, found.low, found.high)} steps"
+        leads = lead(runs, alert, kind)
+        text = f"{split}: warns in {leads.warned} of {leads.runs} runs"
+        if leads.warned:
+            text += f", lead {_interval(leads.median, leads.low, leads.high)} steps"
         parts.append(f"{text}; steps before {_against(runs, alert, kind, last)}")
     return Finding(
         f"{LABELS[alert].capitalize()} warns of runs that {'collapse' if kind == 'collapsed' else 'diverge'} before "
@@ -108,13 +108,13 @@ def few_false_alarms(tests: dict[str, pd.DataFrame], rule: str) -> Finding:
     """A case is a split; undecided where the interval contains the limit."""
     agree, undecided, parts, of = 0, 0, [], 0
     for split, runs in tests.items():
-        found = false_alarms(runs, rule)
-        low, high = found.interval
-        if not found.steps:
+        alarms = false_alarms(runs, rule)
+        low, high = alarms.interval
+        if not alarms.steps:
             continue
         of += 1
         agree, undecided = agree + (high <= MOST_FALSE), undecided + (low <= MOST_FALSE < high)
-        parts.append(f"{split}: {_interval(found.rate, low, high, 2)} ({found.alarms} in {found.steps:,.0f} steps)")
+        parts.append(f"{split}: {_interval(alarms.rate, low, high, 2)} ({alarms.alarms} in {alarms.steps:,.0f} steps)")
     return Finding(f"{LABELS[rule].capitalize()}: at most {MOST_FALSE:g} false alarms per 1,000 healthy steps", BEYOND,
                    agree, of, "splits", "; ".join([*parts]) + ".", undecided)  # fmt: skip
 

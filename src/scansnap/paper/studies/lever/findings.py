@@ -31,7 +31,7 @@ from scansnap.paper.studies.lever.arms import (
 )
 from scansnap.paper.studies.lever.equal_loss import common_loss, keys_needed, read_at
 from scansnap.paper.studies.lever.exact import CUMULATIVE, NORMS, SMALL, YZ, ExactCase
-from scansnap.paper.studies.lever.training import CURVES, KEPT
+from scansnap.paper.studies.lever.training import CURVES, KEY_COUNTS
 
 OURS = "beyond the paper"
 SLIDES = "The authors' slides"
@@ -53,7 +53,7 @@ def language_rows(records: Mapping[tuple[Arm, float, int], Record]) -> pd.DataFr
             row: dict[str, Any] = {"kind": "lm", "case": arm.name, "ratio": ratio, "seed": seed}
             for when, values in (("equal", equal), ("end", end)):
                 row |= {f"{name}_{when}": float(values[name]) for name in (*CURVES, "steps")}
-                row[f"keys_{when}"] = keys_needed(KEPT, values["kept"], ALLOWED)
+                row[f"keys_{when}"] = keys_needed(KEY_COUNTS, values["kept"], ALLOWED)
             row["lowest_loss"] = float(np.min(record["loss"]))
             rows.append(row)
     return pd.DataFrame(rows)
@@ -164,7 +164,7 @@ def _controls(lm: pd.DataFrame, arms: Mapping[str, Arm], over: str) -> list[Find
 
 
 def _keys(lm: pd.DataFrame, plain: Sequence[str], over: str) -> list[Finding]:
-    finite = lm[lm.case.isin(plain)].assign(keys_equal=lambda t: t.keys_equal.replace(np.inf, 2.0 * KEPT[-1]))
+    finite = lm[lm.case.isin(plain)].assign(keys_equal=lambda t: t.keys_equal.replace(np.inf, 2.0 * KEY_COUNTS[-1]))
     if finite.empty:
         return []
     means = finite.groupby(["case", "ratio"], sort=False).keys_equal.mean().unstack("ratio")
@@ -217,20 +217,20 @@ def _exact(table: pd.DataFrame, over: str) -> list[Finding]:
         ("In the cumulative models of the ablation study entropy falls with η_Z/η_Y at equal loss",
          [name for name in known if "all before" in name]),
     ]  # fmt: skip
-    found = []
+    result = []
     for says, cases in parts:
         present = [name for name in dict.fromkeys(exact.case) if name in cases]
-        found.append(_falls(says, exact, present, "entropy_equal", over))
+        result.append(_falls(says, exact, present, "entropy_equal", over))
     if SMALL.name in known and len(flow):
         small = exact[exact.case == SMALL.name].pivot(index="ratio", columns="seed", values="entropy_equal")
         theory = flow.pivot(index="ratio", columns="seed", values="entropy_equal")
         family = (small - theory).rename_axis("ratio")
         largest = float(np.nanmax(np.abs(family.to_numpy())))
-        found.append(Finding.compared(
+        result.append(Finding.compared(
             f"The flow predicts the entropy of SGD at equal loss within {NEAR_FLOW:g} nats", "Section 3",
             compare(family, margin=NEAR_FLOW), "level", "ratios", f"Largest difference {largest:.4f} nats ({over}).",
         ))  # fmt: skip
-    return found
+    return result
 
 
 def each(family: pd.DataFrame) -> str:

@@ -45,8 +45,8 @@ def lever_runs(effort: Effort, progress: Progress | None = None) -> LeverRuns:
     texts = {"text": TextSplits.of(setting)}
     every = arms(quick)
     if any(arm.data != "text" for arm in every):
-        other = load_corpus(find_corpus("stdlib"), max_words=setting.size.max_words)
-        texts["docstrings"] = TextSplits.of(replace(setting, corpus=other))
+        docstrings = load_corpus(find_corpus("stdlib"), max_words=setting.size.max_words)
+        texts["docstrings"] = TextSplits.of(replace(setting, corpus=docstrings))
     sizes = {name: int(text.train.max()) + 1 for name, text in texts.items()} | {"text": setting.corpus.vocab_size}
 
     def job(arm: Arm, ratio: float, eta: float, seed: int) -> LeverRun:

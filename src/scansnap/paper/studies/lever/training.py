@@ -37,7 +37,7 @@ from scansnap.rates.groups import param_groups
 from scansnap.rates.optimizer import RuleOptimizer
 from scansnap.rates.ratio import ratio_schedule
 
-KEPT = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # keys of each query
+KEY_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # keys of each query
 CURVES = ("loss", "entropy", "support", "largest_logit")
 MODELS = {GPT2: Architecture("gpt2", 2), LLAMA: Architecture("llama", 2), QK_NORM: Architecture("qwen3", 2)}
 
@@ -181,7 +181,7 @@ def loss_on(model: nn.Module, rows: Tensor, job: LeverRun) -> float:
 def kept_losses(model: nn.Module, rows: Tensor, job: LeverRun) -> list[float]:
     """The loss when each query attends to its k largest keys only, for each k, without retraining."""
     losses = []
-    for k in KEPT:
+    for k in KEY_COUNTS:
         with KeepKeys(k):
             losses.append(loss_on(model, rows, job))
     return losses

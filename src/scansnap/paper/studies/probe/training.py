@@ -144,7 +144,7 @@ class TrainingProbes:
         control and whether it scans among it. NaN where training failed, and the verdict is ``failed``.
         """
         data, control = (probe.dataset() for probe in (self.probe, self.control))
-        data, control = (one.assign(scans=scan_findings(one, SMALLEST).scans) for one in (data, control))
+        data, control = (dataset.assign(scans=scan_findings(dataset, SMALLEST).scans) for dataset in (data, control))
         if not failed and data.sizes["step"] < len(self.losses):
             raise RuntimeError("a measurement failed")  # the probe has warned, and let training go on
         last, heads = data.isel(step=-1), ("layer", "head")
