@@ -9,9 +9,20 @@ from typing import Any
 
 
 class LocalPool:
-    def submit(self, function: Callable[..., Any], *words: Any) -> Future[Any]:
+    """Stands for ``ProcessPoolExecutor``, whatever its options."""
+
+    def __init__(self, *args: object, **options: object) -> None: ...
+
+    def __enter__(self) -> LocalPool:
+        return self
+
+    def __exit__(self, *problem: object) -> None: ...
+
+    def shutdown(self, **options: object) -> None: ...
+
+    def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
         done: Future[Any] = Future()
-        done.set_result(function(*words))
+        done.set_result(function(*args))
         return done
 
 

@@ -197,16 +197,11 @@ def test_thousands_of_classes_stay_sparse() -> None:
 @pytest.mark.parametrize(
     ("call", "field"),
     [
-        (lambda c: check_assumptions(c, eta_y=0, eta_z=1),
-         "eta_y"),
-        (lambda c: check_assumptions(c, eta_y=1, eta_z=math.nan),
-         "eta_z"),
-        (lambda c: check_assumptions(c, eta_y=1, eta_z=1, context=1),
-         "context"),
-        (lambda c: check_assumptions(c, eta_y=1, eta_z=1, t=-1),
-         "t"),
-        (lambda c: overlap_matrix(c, np.zeros(34)),
-         "z"),
+        (lambda c: check_assumptions(c, eta_y=0, eta_z=1), "eta_y"),
+        (lambda c: check_assumptions(c, eta_y=1, eta_z=math.nan), "eta_z"),
+        (lambda c: check_assumptions(c, eta_y=1, eta_z=1, context=1), "context"),
+        (lambda c: check_assumptions(c, eta_y=1, eta_z=1, t=-1), "t"),
+        (lambda c: overlap_matrix(c, np.zeros(34)), "z"),
         (lambda c: overlap_matrix(c, np.full((2, 34), np.inf)), "z"),
     ],
 )  # fmt: skip

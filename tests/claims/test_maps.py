@@ -2,11 +2,11 @@
 
 import os
 import signal
-from concurrent.futures import Future
 
 import numpy as np
 import pytest
 
+from local_pool import LocalPool
 from refusals import refused
 from scansnap import processes
 from scansnap.claims import regime_map as maps
@@ -116,7 +116,7 @@ def test_a_map_without_any_classes_is_refused_before_any_work(monkeypatch):
 
 
 def test_corners_without_classes_are_left_out_and_said_to_be(tmp_path, monkeypatch):
-    monkeypatch.setattr(processes, "ProcessPoolExecutor", InThisProcess)
+    monkeypatch.setattr(processes, "ProcessPoolExecutor", LocalPool)
     monkeypatch.setattr(maps, "as_completed", list)
     axes = MapAxis("n_classes", (2, 3), log=False), MapAxis("vocab_size", (14, 60), log=False)
     data = regime_map("lemma-3", *axes)
@@ -135,28 +135,12 @@ def test_each_point_is_the_setting_that_stands_there(monkeypatch):
     """What the flow is given, against the axes: M, K, rates."""
     seen = []
     monkeypatch.setattr(maps, "_point", lambda theorem, setting: seen.append(setting) or ({"lemma-3": 0.5}, True))
-    monkeypatch.setattr(processes, "ProcessPoolExecutor", InThisProcess)
+    monkeypatch.setattr(processes, "ProcessPoolExecutor", LocalPool)
     monkeypatch.setattr(maps, "as_completed", list)
     regime_map("lemma-3", MapAxis("vocab_size", (14, 20, 500), log=True), MapAxis("n_classes", (2, 3), log=False))
     made = [(setting.vocab_size, setting.n_classes) for setting in seen]
     assert made == [(14, 2), (20, 2), (500, 2), (20, 3), (500, 3)]
     assert [setting.classes().vocab_size for setting in seen] == [m for m, _ in made]
-
-
-class InThisProcess:
-    """An executor that does it at once."""
-
-    def __init__(self, *args, **options): ...
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *problem): ...
-
-    def submit(self, function, *args):
-        done = Future()
-        done.set_result(function(*args))
-        return done
 
 
 # --- a map can be red ----------------------------------------------------------------------------------------------

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from concurrent.futures import Future
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import scansnap as ss
+from local_pool import LocalPool
 from refusals import refused
 from scansnap import processes
 from scansnap.claims import regime_map_sgd as sgd
@@ -26,27 +26,9 @@ SMALL = MapPoint(vocab_size=200)
 DESCENT = SgdRuns(seeds=1, batch_size=None, context=math.inf)  # the flow in steps of 1
 
 
-class InThisProcess:
-    """An executor that does it at once."""
-
-    def __init__(self, *args, **options): ...
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *problem): ...
-
-    def shutdown(self, **options): ...
-
-    def submit(self, function, *args):
-        done = Future()
-        done.set_result(function(*args))
-        return done
-
-
 @pytest.fixture(autouse=True)
 def here(monkeypatch):
-    monkeypatch.setattr(processes, "ProcessPoolExecutor", InThisProcess)
+    monkeypatch.setattr(processes, "ProcessPoolExecutor", LocalPool)
 
 
 def layout(theorem: str = "theorem-3", x: str = "ratio=2:100:log", n: int = 2, base: MapPoint = SMALL) -> MapLayout:

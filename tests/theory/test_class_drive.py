@@ -131,10 +131,8 @@ def test_shapes_and_bad_input() -> None:
     assert theory.class_drive([[1.0], [2.0]], **rates, p_class=[0.5, 0.4], overlap=0.1).pair.shape == (2, 1, 2, 2)
     assert (theory.class_drive(0, **rates, p_class=[0.5, 0.4], overlap=0.1).pair == 0).all()
     for call, field in (
-        (lambda: theory.class_drive(1, **rates, p_class=[0.5, 0.6], overlap=0.1),
-         "p_class"),
-        (lambda: theory.class_drive(1, **rates, p_class=[0.5, 0.5], overlap=[[1, 0.2], [0.1, 1]]),
-         "overlap"),
+        (lambda: theory.class_drive(1, **rates, p_class=[0.5, 0.6], overlap=0.1), "p_class"),
+        (lambda: theory.class_drive(1, **rates, p_class=[0.5, 0.5], overlap=[[1, 0.2], [0.1, 1]]), "overlap"),
     ):  # fmt: skip
         with refused(field):
             call()

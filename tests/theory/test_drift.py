@@ -365,8 +365,7 @@ def test_bad_input_is_named() -> None:
     for call, message in (
         (lambda: field.drift(y, z, context=1), "context"),
         (lambda: field.flow(y.T, z), "y"),
-        (lambda: theory.sampling_push([0.5, 0.5], context=1),
-         "context"),
+        (lambda: theory.sampling_push([0.5, 0.5], context=1), "context"),
         (lambda: theory.memory_tokens(1.0, eta_y=1, eta_z=1, n_classes=2, vocab_size=9, f_distinct=[0.6],
                                       f_common=[0.6]),
          "f_common"),

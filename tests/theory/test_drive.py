@@ -246,12 +246,9 @@ def test_nothing_overflows_and_the_growth_rises(t: float, later: float, k: int, 
     ("call", "field"),
     [
         (lambda: theory.drive(701, **FAMILY), "u"),
-        (lambda: theory.beta(1, **dict(FAMILY, overlap=1)),
-         "overlap"),
-        (lambda: theory.drive_rate(1, **FAMILY, form="printed"),
-         "form"),
-        (lambda: theory.frozen_decoder(1, eta_y=1, n_classes=9, vocab_size=8, overlap=0.1),
-         "n_classes"),
+        (lambda: theory.beta(1, **dict(FAMILY, overlap=1)), "overlap"),
+        (lambda: theory.drive_rate(1, **FAMILY, form="printed"), "form"),
+        (lambda: theory.frozen_decoder(1, eta_y=1, n_classes=9, vocab_size=8, overlap=0.1), "n_classes"),
     ],
 )  # fmt: skip
 def test_bad_input_is_named(call, field: str) -> None:

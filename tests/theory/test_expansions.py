@@ -145,11 +145,9 @@ def test_late_growth_bounds_growth_from_above(share: float, eta_y: float, k: int
         (lambda: theory.growth_late(0, **BOTH_RATES), "t"),
         (lambda: theory.gamma_early(-2, **EARLY), "t"),
         (lambda: theory.t_snap(**RATES, delta=-0.1), "delta"),
-        (lambda: theory.t_scan(eta_y=0, n_classes=1, vocab_size=9),
-         "eta_y"),
+        (lambda: theory.t_scan(eta_y=0, n_classes=1, vocab_size=9), "eta_y"),
         (lambda: theory.snap_delta(1.5), "vocab_size"),
-        (lambda: theory.growth_early(1, **BOTH_RATES, form="late"),
-         "form"),
+        (lambda: theory.growth_early(1, **BOTH_RATES, form="late"), "form"),
     ],
 )  # fmt: skip
 def test_bad_input_is_named(call, field: str) -> None:

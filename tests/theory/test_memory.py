@@ -247,8 +247,7 @@ def test_shapes_and_bad_input() -> None:
     assert theory.memory_tokens([[1.0, 2.0]], **rates, f_distinct=[0.5, 0.6]).z.shape == (1, 2, 3)
     assert theory.memory_tokens(1.0, **rates, f_distinct=[0.5, 0.6]).v.shape == (3,)
     for call, field in (
-        (lambda: theory.memory_tokens(1.0, **rates, f_distinct=[0.8, 0.6]),
-         "f_distinct"),
+        (lambda: theory.memory_tokens(1.0, **rates, f_distinct=[0.8, 0.6]), "f_distinct"),
         (lambda: theory.u_star(eta_y=1, eta_z=1, f=0), "f"),
         (lambda: theory.memory_gain(1, **ONE, form="all"), "form"),
     ):  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +9,7 @@ import pandas as pd
 import pytest
 from made_up_rows import sound_rows
 
+from local_pool import LocalPool
 from scansnap import processes
 from scansnap.paper.figure import Computed, Effort
 from scansnap.paper.studies import validity
@@ -62,26 +62,10 @@ def test_it_draws_what_it_is_given(table: pd.DataFrame, tmp_path: Path) -> None:
     validity.draw(Computed(everywhere, {}))
 
 
-class InThisProcess:
-    """An executor that does it at once."""
-
-    def __init__(self, *args: object, **options: object) -> None: ...
-
-    def __enter__(self) -> InThisProcess:
-        return self
-
-    def __exit__(self, *problem: object) -> None: ...
-
-    def submit(self, function, *args) -> Future:
-        done: Future = Future()
-        done.set_result(function(*args))
-        return done
-
-
 def test_rows_come_in_the_order_of_the_settings_and_once_for_both_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     monkeypatch.setattr(measured, "measure", lambda setting: made.append(setting) or {"ratio": setting.ratio})
-    monkeypatch.setattr(processes, "ProcessPoolExecutor", InThisProcess)
+    monkeypatch.setattr(processes, "ProcessPoolExecutor", LocalPool)
     monkeypatch.setattr(measured, "as_completed", lambda jobs: reversed(list(jobs)))
     effort, calls = Effort(quick=True), []
     rows = measured.swept(effort, lambda done, total: calls.append((done, total)))
