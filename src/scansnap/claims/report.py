@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _VERBS = {"holds": "hold", "fails": "fail", "undecided": "are undecided", "not applicable": "do not apply"}
-_COLOURS = {"holds": "#1a7f37", "fails": "#cf222e", "undecided": "#9a6700", "not applicable": "#656d76"}
-_COLUMNS = ("reference", "statement", "status", "measured", "predicted", "margin", "reason")
+_FIELDS = ("name", "reference", "statement", "kind", "status", "observed", "measured", "predicted", "margin", "reason",
+           "implied_by", "repeats", "alternative", "quantity")  # fmt: skip
+_COLUMNS = ["reference", "statement", "status", "measured", "predicted", "margin", "reason"]  # in a notebook
 
 
 @dataclass(frozen=True, repr=False)
@@ -82,17 +83,13 @@ class Report:
         import pandas as pd
 
         rows = [
-            {"name": claim.name, "reference": claim.reference, "statement": claim.statement, "kind": claim.kind,
-             "status": claim.status, "observed": claim.observed, "measured": claim.measured,
-             "predicted": claim.predicted, "margin": claim.margin, "reason": claim.reason,
-             "implied_by": ", ".join(claim.implied_by), "repeats": ", ".join(claim.repeats),
-             "alternative": "" if claim.alternative is None else claim.alternative.claim.name,
-             "quantity": claim.quantity}
+            {name: getattr(claim, name) for name in _FIELDS}
+            | {"implied_by": ", ".join(claim.implied_by), "repeats": ", ".join(claim.repeats),
+               "alternative": "" if claim.alternative is None else claim.alternative.claim.name}
             for claim in self.claims
         ]  # fmt: skip
         table = pd.DataFrame(rows).set_index("name")
-        numbers = ["measured", "predicted", "margin"]
-        return table.astype(dict.fromkeys(numbers, "float64"))
+        return table.astype(dict.fromkeys(("measured", "predicted", "margin"), "float64"))
 
     def __repr__(self) -> str:
         lines = [f"<Report of {len(self)} claims: {self.setting}>"]
@@ -114,15 +111,9 @@ class Report:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{name}</th>" for name in ("name", *_COLUMNS))
-        body = []
-        for claim in self.claims:
-            cells = [f"<td><code>{html.escape(claim.name)}</code></td>"]
-            for column in _COLUMNS:
-                value = getattr(claim, column)
-                text = "" if value is None else f"{value:.4g}" if isinstance(value, float) else html.escape(str(value))
-                style = f' style="color:{_COLOURS[claim.status]}"' if column == "status" else ""
-                cells.append(f"<td{style}>{text}</td>")
-            body.append(f"<tr>{''.join(cells)}</tr>")
-        caption = f"<caption>{html.escape(self.setting)}<br>{html.escape(self.summary)}</caption>"
-        return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+        import pandas as pd
+
+        heading = f"<p>{html.escape(self.setting)}<br>{html.escape(self.summary)}</p>"
+        table = self.to_dataframe()[_COLUMNS].reset_index()
+        with pd.option_context("display.max_colwidth", None):
+            return heading + table.to_html(index=False, na_rep="", float_format="{:.4g}".format)
