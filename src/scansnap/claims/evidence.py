@@ -35,7 +35,8 @@ _RESPONSE_RTOL = 1e-7  # what squares leave out is 1e-6 at the least
 _LARGEST_Y = 4000  # three tables of 4000² doubles are 400 MB
 # The least measurable movement of a logit, a hundred times its error: the flow is integrated to 1e-12 and a little
 # more as steps add up; the logarithm of a ratio of two numbers in single precision has an error of a few ε, 1e-7.
-_RESOLUTION = {"float64": 1e-9, "float32": 1e-4}
+_RESOLUTION = {False: 1e-9, True: 1e-4}  # by single precision
+_EPSILON = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
@@ -198,10 +199,14 @@ class Evidence:
 
     @cached_property
     def resolution(self) -> float:
-        """Smaller movements of a logit are rounding. Converted float32 values are recognised."""
-        return _RESOLUTION[
-            "float32" if np.array_equal(self.z, self.z.astype(np.float32), equal_nan=True) else "float64"
-        ]
+        """Smaller movements of a logit are rounding."""
+        return _RESOLUTION[machine_epsilon(self.z) > _EPSILON]
+
+
+def machine_epsilon(values: Array) -> float:
+    """ε of the recorded numbers; converted float32 values are recognised."""
+    single = np.array_equal(values, values.astype(np.float32), equal_nan=True)
+    return float(np.finfo(np.float32).eps) if single else _EPSILON
 
 
 def from_flow(

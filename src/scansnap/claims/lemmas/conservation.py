@@ -15,14 +15,12 @@ import numpy as np
 from scipy.integrate import cumulative_trapezoid
 
 from scansnap.claims.claim import Claim, Curve, Statement, index_of_largest
-from scansnap.claims.evidence import Array, Evidence
+from scansnap.claims.evidence import Array, Evidence, machine_epsilon
 
 VOTES = Statement(
-    "conservation-y",
-    "Conservation of Σ Y",
-    "Σ_j Y[l, j] keeps its initial value for every token l (below Lemma 1)",
+    "conservation-y", "Conservation of Σ Y", "Σ_j Y[l, j] keeps its initial value for every token l (below Lemma 1)",
     kind="identity",
-)
+)  # fmt: skip
 LOGITS = Statement(
     "conservation-z", "Conservation of Σ z", "Σ_l z_m[l] keeps its initial value for every query m (below Lemma 1)",
     kind="identity",
@@ -59,18 +57,8 @@ def _votes(evidence: Evidence) -> Claim:
     total = y.sum(-1)  # (k, M)
     share = _share(np.abs(total - start.sum(-1)), _scale(y, start))
     allowed = _allowed(evidence, y)[evidence.y_times]  # (k,)
-    i, token = index_of_largest(share / allowed[:, None])
     t = evidence.t[evidence.y_times]
-    expected = float(start[token].sum())
-    return VOTES.judge(
-        quantity=f"Σ_j Y[{token}, j] at t = {t[i]:.4g}",
-        measured=float(total[i, token]),
-        predicted=expected,
-        deviation=float(share[i, token]),
-        tolerance=float(allowed[i]),
-        failure=f"token {token} at t = {t[i]:.4g}: off by {share[i, token]:.2g} of Σ|Y|",
-        curve=_curve(f"Σ_j Y[{token}, j]", t, total[:, token], np.full(len(t), expected)),
-    )
+    return _conserved(VOTES, t, total, start.sum(-1), share, allowed, "Σ_j Y[{0}, j]", "token {0}", "Σ|Y|")
 
 
 def _logits(evidence: Evidence) -> Claim:
@@ -79,17 +67,22 @@ def _logits(evidence: Evidence) -> Claim:
     inside = _support(evidence)  # only these move: the scale leaves out the others
     share = _share(np.abs((z - z[0]).sum(-1)), _scale(z * inside, z[0] * inside) + _terms(evidence))
     allowed = _allowed(evidence, z)  # (n,)
-    i, row = index_of_largest(share / allowed[:, None])
-    query = evidence.classes.queries[row]
-    return LOGITS.judge(
-        quantity=f"Σ_l z[l] of query {query} at t = {t[i]:.4g}",
-        measured=float(total[i, row]),
-        predicted=float(total[0, row]),
-        deviation=float(share[i, row]),
-        tolerance=float(allowed[i]),
-        failure=f"query {query} at t = {t[i]:.4g}: off by {share[i, row]:.2g} of what was added up",
-        curve=_curve(f"Σ_l z[l] of query {query}", t, total[:, row], np.full(len(t), total[0, row])),
-    )
+    return _conserved(LOGITS, t, total, total[0], share, allowed, "Σ_l z[l] of query {0}", "query {0}",
+                     "what was added up", evidence.classes.queries)  # fmt: skip
+
+
+def _conserved(
+    statement: Statement, t: Array, total: Array, expected: Array, share: Array, allowed: Array, label: str, which: str,
+    of: str, names: Array | None = None,
+) -> Claim:  # fmt: skip
+    """Sums (n, X) that keep their values (X,), with the share by which they are off; ``names`` of X in the texts."""
+    i, x = index_of_largest(share / allowed[:, None])
+    label, which = (text.format(x if names is None else names[x]) for text in (label, which))
+    return statement.judge(
+        quantity=f"{label} at t = {t[i]:.4g}", measured=total[i, x], predicted=expected[x], deviation=share[i, x],
+        tolerance=allowed[i], failure=f"{which} at t = {t[i]:.4g}: off by {share[i, x]:.2g} of {of}",
+        curve=_curve(label, t, total[:, x], np.full(len(t), expected[x])),
+    )  # fmt: skip
 
 
 def _common(evidence: Evidence) -> Claim:
@@ -115,13 +108,10 @@ def _common(evidence: Evidence) -> Claim:
     return COMMON.judge(
         quantity=f"change of Σ z over the common tokens of query {query} by t = {t[-1]:.4g} "
         f"({int(all_rise[-1].sum())} of {len(rows)} queries have all their distinct tokens risen)",
-        measured=float(lost[-1, q]),
-        predicted=float(-gained[-1, q]),
-        deviation=float(share[i, q]),
-        tolerance=float(allowed[i]),
+        measured=lost[-1, q], predicted=-gained[-1, q], deviation=share[i, q], tolerance=allowed[i],
         failure=f"query {query} at t = {t[i]:.4g}: common {lost[i, q]:+.3g}, distinct {gained[i, q]:+.3g}",
         curve=_curve(f"change of Σ z over the common tokens of query {query}", t, lost[:, q], -gained[:, q]),
-    )
+    )  # fmt: skip
 
 
 def _support(evidence: Evidence) -> Array:
@@ -152,11 +142,9 @@ def _share(drift: Array, scale: Array) -> Array:
 
 
 def _allowed(evidence: Evidence, values: Array) -> Array:
-    """(n,) the share a sum may drift by, by the precision of the run; converted float32 values are recognised."""
-    single = np.array_equal(values, values.astype(np.float32))
+    """(n,) the share a sum may drift by, by the precision of the run."""
     updates = evidence.t if evidence.source == "sgd" else np.zeros_like(evidence.t)
-    eps = float(np.finfo(np.float32 if single else np.float64).eps)
-    return eps * (FIRST[evidence.source] + updates)
+    return machine_epsilon(values) * (FIRST[evidence.source] + updates)
 
 
 def _curve(label: str, t: Array, measured: Array, predicted: Array) -> Curve | None:

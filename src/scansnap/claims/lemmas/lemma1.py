@@ -102,13 +102,10 @@ def check(evidence: Evidence, *, ways: Sequence[Implementation] | None = None) -
     return STATEMENT.judge(
         quantity=f"norm of {name} of {ways[w].name} against autograd, at t = {t[i]:.4g} "
         f"(the worst of {', '.join(way.name for way in ways)})",
-        measured=float(size[w, i, part, 0]),
-        predicted=float(size[w, i, part, 1]),
-        deviation=float(share[w, i, part]),
-        tolerance=TOLERANCE,
+        measured=size[w, i, part, 0], predicted=size[w, i, part, 1], deviation=share[w, i, part], tolerance=TOLERANCE,
         failure=f"{ways[w].name}: {name} off by {share[w, i, part]:.2g} of its norm at t = {t[i]:.4g}, most at {place}",
         curve=curve if shown.any() else None,
-    )
+    )  # fmt: skip
 
 
 # --- by hand: simulate and flow -----------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from scansnap.claims.claim import Claim, Curve, Statement
-from scansnap.claims.evidence import Array, Evidence
+from scansnap.claims.evidence import Array, Evidence, machine_epsilon
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics import yz
 from scansnap.dynamics.engines.batches import Batches
@@ -85,7 +85,7 @@ def check(evidence: Evidence, *, draw: Draw = sequences, seed: int = 0) -> list[
         return _not_applicable(f"attention rests on tokens too rare to be met at lengths below {_LONGEST:.2g}")
     lengths = first * _FACTORS
     expected = np.sqrt(limit.mean() / (lengths - 1))
-    if expected[-1] < 100 * _precision(c):
+    if expected[-1] < 100 * machine_epsilon(c):
         return _not_applicable(
             f"a deviation of {expected[-1]:.2g}, at T = {lengths[-1]:.2g}, is not seen in single precision"
         )
@@ -96,15 +96,12 @@ def check(evidence: Evidence, *, draw: Draw = sequences, seed: int = 0) -> list[
     shape = STATEMENT.judge(
         quantity=f"slope of log RMS(X^T b − c_n) against log T, T = {first} to {lengths[-1]} "
         f"(standard error {slope_error:.2g})",
-        measured=slope,
-        predicted=-0.5,
-        deviation=off,
-        tolerance=TOLERANCE,
+        measured=slope, predicted=-0.5, deviation=off, tolerance=TOLERANCE,
         failure=f"RMS {rms[worst]:.3g} instead of {expected[worst]:.3g} at T = {lengths[worst]}",
         curve=curve,
         interval=(max(off - noise, 0.0), off + noise),
         remedy=f"more sequences would decide: the slope is known to ± {noise:.2g}",
-    )
+    )  # fmt: skip
     off, noise = abs(rms[-1] / expected[-1] - 1), _ERRORS * rms_error[-1] / expected[-1]
     size = SIZE.judge(
         quantity=f"RMS(X^T b − c_n) at T = {lengths[-1]} (standard error {rms_error[-1]:.2g})",
@@ -177,8 +174,3 @@ def _least_length(p: Array, v: Array, jump: Array, limit: Array) -> int:
     met = (p * jump**2).sum(-1)[spread] / limit[spread] ** 2
     need = 32 * float(max(settled.max(), met.max()))
     return max(_SHORTEST, 2 ** math.ceil(math.log2(need))) if need < 2 * _LONGEST else 2 * _LONGEST
-
-
-def _precision(recorded: Array) -> float:
-    """ε of the recorded numbers; converted float32 values are recognised."""
-    return float(np.finfo(np.float32 if np.array_equal(recorded, recorded.astype(np.float32)) else np.float64).eps)

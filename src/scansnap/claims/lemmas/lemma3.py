@@ -90,15 +90,12 @@ def _gap(evidence: Evidence, t: Array, gap: Array, predicted: Array, e: Array) -
     i, n = index_of_largest(excess)
     return GAP.judge(
         quantity=f"logit gap of class {n} at t = {t[i]:.4g} ({_WINDOW})",
-        measured=float(gap[i, n]),
-        predicted=float(predicted[i]),
-        deviation=float(error[i, n]),
-        tolerance=float(allowed[i]),
+        measured=gap[i, n], predicted=predicted[i], deviation=error[i, n], tolerance=allowed[i],
         assumptions=assumptions,
         failure=f"off by {error[i, n]:.2g}, {excess[i, n]:.2g} times what is allowed, for class {n} "
         f"at t = {t[i]:.4g} ({t[i] / evidence.t_snap:.2g} t₀)",
         curve=Curve("t", f"logit gap of class {n}", t, gap[:, n], predicted),
-    )
+    )  # fmt: skip
 
 
 def _rows(evidence: Evidence, t: Array, logits: Array, predicted: Array, e: Array) -> Claim:
@@ -113,14 +110,12 @@ def _rows(evidence: Evidence, t: Array, logits: Array, predicted: Array, e: Arra
     i = int(share.argmax())
     return ROWS.judge(
         quantity=f"‖W − independent rows‖/‖independent rows‖ at t = {t[i]:.4g}, against |λ₁(E)| ({_WINDOW})",
-        measured=float(share[i]),
-        predicted=largest,
-        deviation=float(np.maximum(share[i] - largest, 0)),
+        measured=share[i], predicted=largest, deviation=np.maximum(share[i] - largest, 0),
         tolerance=ROWS_TOLERANCE * largest + INTEGRATED,
         assumptions=evidence.select_assumptions("weak overlap", "uniform classes"),
         failure=f"W is off by {share[i]:.2g} at t = {t[i]:.4g} ({t[i] / evidence.t_snap:.2g} t₀)",
         curve=Curve("t", "‖W − independent rows‖/‖independent rows‖", t, share, np.full_like(t, largest)),
-    )
+    )  # fmt: skip
 
 
 def _spectral(table: Array) -> Array:

@@ -28,11 +28,9 @@ from scansnap.claims.time_windows import TRANSITION, WINDOW_END
 from scansnap.theory import growth_drive, u
 
 DRIVE = Statement(
-    "drive",
-    "Drive (ours, docs/derivations.md §1)",
-    "while the memory of the decoder is weak, B_n is the integrated drive of frozen attention",
-    kind="ours",
-)
+    "drive", "Drive (ours, docs/derivations.md §1)",
+    "while the memory of the decoder is weak, B_n is the integrated drive of frozen attention", kind="ours",
+)  # fmt: skip
 STATEMENTS = (DRIVE,)
 
 
@@ -103,14 +101,11 @@ def check(evidence: Evidence) -> Claim:
     later = recorded > 0
     return DRIVE.judge(
         quantity=f"B_n of class {n} at t = {t[off.time]:.4g} (worst in {TRANSITION.describe(evidence)})",
-        measured=float(mean[times][off.time, off.row]),
-        predicted=float(expected[times][off.time, off.row]),
-        deviation=off.share,
-        tolerance=TOLERANCE,
-        assumptions=assumed,
+        measured=mean[times][off.time, off.row], predicted=expected[times][off.time, off.row], deviation=off.share,
+        tolerance=TOLERANCE, assumptions=assumed,
         failure=f"class {n}, {evidence.format_time(t[off.time])}: B_n = {mean[times][off.time, off.row]:.3g} against "
         f"{expected[times][off.time, off.row]:.3g}, off by {off.share:.1%}",
         curve=Curve("t", f"B_n of class {n}", recorded[later], mean[later, off.row], expected[later, off.row]),
         interval=off.interval,
         remedy=off.remedy(len(b)),
-    )
+    )  # fmt: skip

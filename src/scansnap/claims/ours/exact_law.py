@@ -20,14 +20,12 @@ from scipy.interpolate import CubicSpline
 from scipy.special import log_softmax
 
 from scansnap.claims.claim import Claim, Curve, Statement, index_of_largest
-from scansnap.claims.evidence import Array, Evidence
+from scansnap.claims.evidence import Array, Evidence, machine_epsilon
 
 LAW = Statement(
-    "exact-law",
-    "Exact law (ours, docs/derivations.md)",
-    "Σ_m z_ml/η_Z = ½‖Y_l‖²/η_Y − ∫ Σ_n p_n f_nl² (f_nᵀ Y r_n) dt for every token l",
-    kind="identity",
-)
+    "exact-law", "Exact law (ours, docs/derivations.md)",
+    "Σ_m z_ml/η_Z = ½‖Y_l‖²/η_Y − ∫ Σ_n p_n f_nl² (f_nᵀ Y r_n) dt for every token l", kind="identity",
+)  # fmt: skip
 STATEMENTS = (LAW,)
 
 # Errors of flow and quadrature, relative to the largest ½‖Y_l‖²/η_Y of the time: the flow is integrated to 1e-9, and
@@ -71,8 +69,7 @@ def _judge(evidence: Evidence, y: Array, at: Array) -> Claim:
         return LAW.not_applicable("the decoder has not learned")
     t, at, measured, size = evidence.t[at[learned]], at[learned], measured[learned], stored[learned].max(-1)[:, None]
     off = np.abs(measured - law[at]) / size
-    single = np.array_equal(y, y.astype(np.float32))  # float32 values that were converted
-    rounding = float(np.finfo(np.float32 if single else np.float64).eps) * (ROUNDED + t[:, None])
+    rounding = machine_epsilon(y) * (ROUNDED + t[:, None])
     allowed = error[at] / size + rounding + (0 if _all_steps(evidence) else INTEGRATED)
     fine = (allowed <= COARSE).all(-1)
     if not fine.any():
@@ -81,13 +78,11 @@ def _judge(evidence: Evidence, y: Array, at: Array) -> Claim:
     return LAW.judge(
         quantity=f"Σ_m z_ml/η_Z − ½‖Y_l‖²/η_Y of token {token} at t = {t[i]:.4g}, against what the law gives, relative "
         "to the largest ½‖Y_l‖²/η_Y",
-        measured=float(measured[i, token]),
-        predicted=float(law[at][i, token]),
-        deviation=float(off[i, token]),
-        tolerance=float(allowed[i, token]),
+        measured=measured[i, token], predicted=law[at][i, token], deviation=off[i, token],
+        tolerance=allowed[i, token],
         failure=f"token {token}, {evidence.format_time(t[i])}: off by {off[i, token]:.2g} of the largest ½‖Y_l‖²/η_Y",
         curve=Curve("t", f"Σ z/η_Z − ½‖Y‖²/η_Y of token {token}", t, measured[:, token], law[at][:, token]),
-    )
+    )  # fmt: skip
 
 
 def predict(evidence: Evidence, y: Array) -> tuple[Array, Array]:

@@ -28,11 +28,10 @@ from scansnap.claims.ours.symmetric import SymmetricClasses, find_symmetry
 from scansnap.classes import SequenceClasses
 
 L2 = Statement(
-    "late-l2",
-    "Ours, late times",
+    "late-l2", "Ours, late times",
     "Once the memory of every token dominates, the overlap falls with the gap at the late law's local exponent.",
     kind="ours",
-)
+)  # fmt: skip
 NONE = Statement(
     "late-none", "Ours, late times", "Without a norm the logit gap of attention grows as 2 ln ln t.", kind="ours"
 )

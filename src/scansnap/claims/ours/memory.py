@@ -29,11 +29,9 @@ from scansnap.claims.time_windows import TRANSITION, WINDOW_END
 from scansnap.theory import frozen_decoder, memory_tokens
 
 MEMORY = Statement(
-    "memory",
-    "Memory (ours, docs/derivations.md §2)",
-    "every token's z is the closed form of drive and memory of the decoder",
-    kind="ours",
-)
+    "memory", "Memory (ours, docs/derivations.md §2)",
+    "every token's z is the closed form of drive and memory of the decoder", kind="ours",
+)  # fmt: skip
 STATEMENTS = (MEMORY,)
 
 _MOST_TIMES = 60  # as for the response
@@ -109,14 +107,11 @@ def check(evidence: Evidence) -> Claim:
     return MEMORY.judge(
         quantity=f"z of token {token} at t = {ours.t[at]:.4g}, worst in {TRANSITION.describe(evidence)}, "
         "relative to the largest |z|",
-        measured=float(mean[at - 1, token]),
-        predicted=float(ours.z[at, 0, token]),
-        deviation=off.share,
-        tolerance=TOLERANCE,
+        measured=mean[at - 1, token], predicted=ours.z[at, 0, token], deviation=off.share, tolerance=TOLERANCE,
         assumptions=assumed,
         failure=f"token {token}, {evidence.format_time(ours.t[at])}: z = {mean[at - 1, token]:.3g} against "
         f"{ours.z[at, 0, token]:.3g}, off by {off.share:.1%} of the largest |z|",
         curve=Curve("t", f"z of token {top}", ours.t[1:], mean[:, top], ours.z[1:, 0, top]),
         interval=off.interval,
         remedy=off.remedy(len(z)),
-    )
+    )  # fmt: skip

@@ -24,17 +24,14 @@ from scansnap.claims.ours.path import (
 from scansnap.claims.time_windows import TRANSITION
 
 RESPONSE = Statement(
-    "response",
-    "Response (ours, docs/derivations.md §3)",
+    "response", "Response (ours, docs/derivations.md §3)",
     "every token's z is the linear response of the flow around frozen attention, within its range of validity",
     kind="ours",
-)
+)  # fmt: skip
 ERROR = Statement(
-    "response-error",
-    "Response, its error (ours, §3)",
-    "the error of the linear response is at most twice its own estimate",
-    kind="ours",
-)
+    "response-error", "Response, its error (ours, §3)",
+    "the error of the linear response is at most twice its own estimate", kind="ours",
+)  # fmt: skip
 STATEMENTS = (RESPONSE, ERROR)
 
 # The estimate is of second order: without the third order and the memory of the second. Measured on flows it is
@@ -85,10 +82,7 @@ def _logits(evidence: Evidence, ours: PredictedPath, z: Array, times: Array, off
     return RESPONSE.judge(
         quantity=f"z of token {token} of query {query} at t = {ours.t[at]:.4g}, worst in "
         f"{TRANSITION.describe(evidence)}{trusted}, relative to the largest |z|",
-        measured=float(mean[at - 1, row, token]),
-        predicted=float(ours.z[at, row, token]),
-        deviation=off.share,
-        tolerance=TOLERANCE,
+        measured=mean[at - 1, row, token], predicted=ours.z[at, row, token], deviation=off.share, tolerance=TOLERANCE,
         assumptions=run_assumptions(evidence),
         failure=f"token {token} of query {query}, {evidence.format_time(ours.t[at])}: z = "
         f"{mean[at - 1, row, token]:.3g} against {ours.z[at, row, token]:.3g}, "
@@ -96,7 +90,7 @@ def _logits(evidence: Evidence, ours: PredictedPath, z: Array, times: Array, off
         curve=Curve("t", f"z of token {top} of query {query}", ours.t[1:], mean[:, row, top], ours.z[1:, row, top]),
         interval=off.interval,
         remedy=off.remedy(len(z)),
-    )
+    )  # fmt: skip
 
 
 def _error(evidence: Evidence, ours: PredictedPath, z: Array, times: Array) -> Claim:
@@ -112,10 +106,7 @@ def _error(evidence: Evidence, ours: PredictedPath, z: Array, times: Array) -> C
     return ERROR.judge(
         quantity=f"largest error of z of query {query} at t = {t[i]:.4g} against its estimate, worst in "
         f"{TRANSITION.describe(evidence)}; {INTEGRATED:g} of the largest |z| is allowed for the integrations",
-        measured=float(true[i, row]),
-        predicted=float(estimate[i, row]),
-        deviation=float(ratio[i, row]),
-        tolerance=ERROR_TOLERANCE,
+        measured=true[i, row], predicted=estimate[i, row], deviation=ratio[i, row], tolerance=ERROR_TOLERANCE,
         failure=f"query {query}, {evidence.format_time(t[i])}: {ratio[i, row]:.2g} times the estimate",
         curve=Curve("t", f"error of z of query {query}", t, true[:, row], estimate[:, row], log_y=True),
-    )
+    )  # fmt: skip

@@ -45,11 +45,10 @@ if TYPE_CHECKING:
     from scansnap.claims.ours.path import PredictedPath
 
 SPAN = Statement(
-    "theorem-1-span",
-    "Theorem 1, Eq. 9",
+    "theorem-1-span", "Theorem 1, Eq. 9",
     "g_n is a combination of f_1 … f_K: nothing else is back-propagated that could move attention",
     alternatives=("memory", "response"),
-)
+)  # fmt: skip
 
 BETA = Statement(
     "theorem-1-beta",
@@ -63,11 +62,9 @@ XI = Statement("theorem-1-xi", "Theorem 1(a)", "ξ_n = γ Σ β_nn' f_nᵀf_n' >
                kind="dependent", implied_by=("theorem-2a",))  # fmt: skip
 
 XI_SIZE = Statement(
-    "theorem-1-xi-size",
-    "Theorem 1, Eqs. 87, 89, 93",
-    "ξ_n = −γ E'_nn up to O(1/M), since β_nn' = E'_nn' + O(1/M)",
+    "theorem-1-xi-size", "Theorem 1, Eqs. 87, 89, 93", "ξ_n = −γ E'_nn up to O(1/M), since β_nn' = E'_nn' + O(1/M)",
     alternatives=("memory", "response"),
-)
+)  # fmt: skip
 
 GAMMA = Statement(
     "theorem-1-gamma", "Theorem 1(b), Eq. 85", "g_n is about γ(t) f_n with γ = (M−1)² h/(M−1+e^{Mh}), h = h(t/K)"

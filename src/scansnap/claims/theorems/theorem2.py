@@ -31,21 +31,17 @@ OURS = ("memory", "response")  # claims of ours that may hold where one of these
 RISE = Statement("theorem-2a", "Theorem 2(a)", "every distinct token gains attention: ż_ml > 0",
                  alternatives=("finite-fates", "late-fates", *OURS))  # fmt: skip
 RISE_RATE = Statement(
-    "theorem-2a-rate",
-    "Theorem 2(a), Eq. 98",
-    "ż_ml = η_Z p_n f_nl² ξ_n with one ξ_n for all distinct tokens of n",
+    "theorem-2a-rate", "Theorem 2(a), Eq. 98", "ż_ml = η_Z p_n f_nl² ξ_n with one ξ_n for all distinct tokens of n",
     alternatives=OURS,
-)
+)  # fmt: skip
 # Σ_l ż_ml = 0, and all other tokens that move are distinct: where those rise, a single common token falls. In SGD the
 # sum is 0 at every step, and a sum of changes that are each surely above 0 surely is.
 FALL = Statement("theorem-2b", "Theorem 2(b)", "a single common token loses attention: ż_ml < 0", alternatives=OURS,
                  kind="dependent", implied_by=("theorem-2a",))  # fmt: skip
 SYMMETRIC = Statement(
-    "corollary-2",
-    "Corollary 2",
-    "in the symmetric case with one query every common token loses attention",
+    "corollary-2", "Corollary 2", "in the symmetric case with one query every common token loses attention",
     alternatives=OURS,
-)
+)  # fmt: skip
 STATEMENTS = (RISE, RISE_RATE, FALL, SYMMETRIC)
 
 # An equation of the paper must hold to a tenth, as everywhere here. It can fail: Y depends on earlier f, and relative

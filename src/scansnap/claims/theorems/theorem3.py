@@ -13,7 +13,6 @@ late one. Times at which it has not moved beyond rounding (`Evidence.resolution`
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,11 +27,10 @@ if TYPE_CHECKING:
     from scansnap.claims.ours.path import PredictedPath
 
 IDENTITY = Statement(
-    "theorem-3-identity",
-    "Theorem 3 (Eq. 11)",
+    "theorem-3-identity", "Theorem 3 (Eq. 11)",
     "The relative gain of a distinct token over another grows as r(t) = r(0) χ(t), χ = e^{2(z(t) − z(0))}.",
     alternatives=("memory", "response"),
-)
+)  # fmt: skip
 
 REVERSE = Statement(
     "theorem-3-reverse",
@@ -44,26 +42,23 @@ REVERSE = Statement(
 )
 
 LOWER = Statement(
-    "theorem-3-lower",
-    "Theorem 3 (Eq. 12, left)",
+    "theorem-3-lower", "Theorem 3 (Eq. 12, left)",
     "The growth factor of the dominant distinct token is at least e^{2 f²(0) B_n}.",
     alternatives=("memory", "response"),
-)
+)  # fmt: skip
 
 # ż_l > 0 for every distinct token and Σ f² ≤ 1 give ż_l₀ ≤ Σ ż_l ≤ Σ ż_l/Σ f_l² = η_Z p_n ξ_n, interval by interval.
 UPPER = Statement(
-    "theorem-3-upper",
-    "Theorem 3 (Eq. 12, right)",
+    "theorem-3-upper", "Theorem 3 (Eq. 12, right)",
     "The growth factor of the dominant distinct token is at most e^{2 B_n}, since all distinct ones rise and ‖f‖ = 1.",
     kind="identity",
-)
+)  # fmt: skip
 
 MONOTONE = Statement(
-    "theorem-3-monotone",
-    "Theorem 3",
+    "theorem-3-monotone", "Theorem 3",
     "Logit z and attention f of the dominant distinct token increase all the time.",
     alternatives=("memory", "response"),
-)
+)  # fmt: skip
 
 STATEMENTS = (IDENTITY, LOWER, UPPER, MONOTONE)
 
@@ -165,11 +160,8 @@ def check_pairs(evidence: Evidence, window: Array, statement: Statement = IDENTI
     pair = f"token {worst.token} over {worst.other} of class {worst.n}"
     return statement.judge(
         quantity=f"relative gain r of {pair} at t = {evidence.t[at]:.4g} (worst in {TRAINING.describe(evidence)})",
-        measured=_expm1(worst.measured[at]),
-        predicted=_expm1(worst.predicted[at]),
-        deviation=float(error.max()),
-        tolerance=IDENTITY_TOLERANCE,
-        assumptions=assumed,
+        measured=_expm1(worst.measured[at]), predicted=_expm1(worst.predicted[at]), deviation=error.max(),
+        tolerance=IDENTITY_TOLERANCE, assumptions=assumed,
         failure=(
             f"{pair}, {evidence.format_time(evidence.t[at])}: ln(1 + r) = {worst.measured[at]:.4g} against "
             f"{worst.predicted[at]:.4g}, off by {error.max():.2g} of {share}; "
@@ -186,7 +178,7 @@ def check_pairs(evidence: Evidence, window: Array, statement: Statement = IDENTI
                 2 * np.log(path.attention[1:, worst.n, worst.token] / path.attention[1:, worst.n, worst.other]),
             ),
         ),
-    )
+    )  # fmt: skip
 
 
 def _expm1(log_ratio: float) -> float:
@@ -245,9 +237,11 @@ def _check_dominant(evidence: Evidence, window: Array) -> list[Claim]:
         "the smallest over the classes judged; what the upper bound needs instead of Theorem 1",
     )  # fmt: skip
     assumed = [*evidence.select_assumptions(), fall]
+    upper = {d.n: evidence.measured_growth[:, d.n] for d in judged}
+    lower = {d.n: d.f[0] ** 2 * upper[d.n] for d in judged}
     return [
-        _lower(evidence, window, judged, assumed), _upper(evidence, window, judged, [rise]),
-        _monotone(evidence, window, judged, assumed),
+        _bound(LOWER, evidence, window, judged, assumed, lower, 1),
+        _bound(UPPER, evidence, window, judged, [rise], upper, -1), _monotone(evidence, window, judged, assumed),
     ]  # fmt: skip
 
 
@@ -266,34 +260,16 @@ def _falling(evidence: Evidence, n: int, window: Array) -> float:
     return float((rate[:, tokens] < _ROUNDING * np.abs(rate).max(-1, keepdims=True)).all(-1).mean())
 
 
-def _lower(evidence: Evidence, window: Array, dominant: list[_Dominant], assumed: list[Assumption]) -> Claim:
-    bound = {d.n: d.f[0] ** 2 * evidence.measured_growth[:, d.n] for d in dominant}
-
-    def beyond(d: _Dominant) -> Array:
-        """How far below the bound, as a share of it; negative above."""
-        return (bound[d.n] - d.z) / np.abs(bound[d.n])
-
-    return _bound(LOWER, evidence, window, dominant, assumed, bound, beyond)
-
-
-def _upper(evidence: Evidence, window: Array, dominant: list[_Dominant], assumed: list[Assumption]) -> Claim:
-    bound = {d.n: evidence.measured_growth[:, d.n] for d in dominant}
-
-    def beyond(d: _Dominant) -> Array:
-        """How far above the bound, as a share of it; negative below."""
-        return (d.z - bound[d.n]) / np.abs(bound[d.n])
-
-    return _bound(UPPER, evidence, window, dominant, assumed, bound, beyond)
-
-
 def _bound(
     statement: Statement, evidence: Evidence, window: Array, dominant: list[_Dominant], assumed: list[Assumption],
-    bound: dict[int, Array], beyond: Callable[[_Dominant], Array],
+    bound: dict[int, Array], sign: int,
 ) -> Claim:  # fmt: skip
-    """Judge that ½ ln χ stays on the right side of its bound, at each time at which it has moved."""
+    """Judge that ½ ln χ stays above its bound (sign 1) or below it (−1), at each time at which it has moved."""
 
     def off(d: _Dominant) -> Array:
-        return np.where(np.abs(d.z) <= evidence.resolution, -np.inf, beyond(d))
+        """How far beyond the bound, as a share of it."""
+        beyond = sign * (bound[d.n] - d.z) / np.abs(bound[d.n])
+        return np.where(np.abs(d.z) <= evidence.resolution, -np.inf, beyond)
 
     worst = max(dominant, key=lambda d: nan_to_inf(off(d)[window].max()))
     outside = off(worst)[window]
@@ -303,10 +279,7 @@ def _bound(
     return statement.judge(
         quantity=f"½ ln χ = z(t) − z(0) of {worst} at t = {evidence.t[at]:.4g}, against its bound "
         f"(worst of {len(dominant)} of {evidence.classes.n_classes} classes, {TRAINING.describe(evidence)})",
-        measured=rise,
-        predicted=expected,
-        deviation=max(nan_to_inf(outside.max()), 0.0),
-        tolerance=BOUNDS_TOLERANCE,
+        measured=rise, predicted=expected, deviation=max(nan_to_inf(outside.max()), 0.0), tolerance=BOUNDS_TOLERANCE,
         assumptions=assumed,
         failure=f"{worst}, {evidence.format_time(evidence.t[at])}: ½ ln χ = {rise:.4g} against the bound "
         f"{expected:.4g}, beyond it by {outside.max():.2g} of it; by {final:.2g} at the end of the record, "
@@ -319,7 +292,7 @@ def _bound(
             bound[worst.n],
             along=lambda path: (path.t[1:], path.z[1:, path.class_query[worst.n], worst.token]),
         ),
-    )
+    )  # fmt: skip
 
 
 def _monotone(evidence: Evidence, window: Array, dominant: list[_Dominant], assumed: list[Assumption]) -> Claim:
@@ -336,15 +309,11 @@ def _monotone(evidence: Evidence, window: Array, dominant: list[_Dominant], assu
     return MONOTONE.judge(
         quantity=f"{label} at t = {evidence.t[after]:.4g}, against its largest value before "
         f"(worst of {len(dominant)} of {evidence.classes.n_classes} classes, {TRAINING.describe(evidence)})",
-        measured=float(x[after]),
-        predicted=float(x[before]),
-        deviation=share,
-        tolerance=MONOTONE_TOLERANCE,
-        assumptions=assumed,
+        measured=x[after], predicted=x[before], deviation=share, tolerance=MONOTONE_TOLERANCE, assumptions=assumed,
         failure=f"{label} falls from {x[before]:.5g} at {evidence.format_time(evidence.t[before])} to {x[after]:.5g} "
         f"at {evidence.format_time(evidence.t[after])}, by {share:.2g} of the way it went until then",
         curve=Curve("t", label, evidence.t, x, np.maximum.accumulate(x), along=along),
-    )
+    )  # fmt: skip
 
 
 def _fall(x: Array, times: Array, resolution: float) -> tuple[float, int, int]:

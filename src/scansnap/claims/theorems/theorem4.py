@@ -44,10 +44,9 @@ from scansnap.theory import t_snap
 STATEMENTS = (PREMISE, GROWTH, theorem4_time.TIME)
 
 RATES = Statement(
-    "theorem-4-rates",
-    "Theorem 4 (Appendix F)",
+    "theorem-4-rates", "Theorem 4 (Appendix F)",
     "B_n(t₀) does not change when both rates are changed by the same factor.",
-)
+)  # fmt: skip
 
 LATE_GROWTH = Statement(
     "theorem-4-late-growth", "Theorem 4", "Long after t₀, B_n = O(ln ln t): its slope in ln ln t no longer rises."

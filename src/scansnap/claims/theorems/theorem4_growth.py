@@ -21,18 +21,16 @@ if TYPE_CHECKING:
     from scansnap.claims.ours.path import PredictedPath
 
 PREMISE = Statement(
-    "theorem-4-premise",
-    "Theorem 4 (Eq. 13)",
+    "theorem-4-premise", "Theorem 4 (Eq. 13)",
     "The speed falls with the common token's logit z as ξ_n ∝ γ e^{4z}, and so does ż itself.",
     alternatives=("memory", "response"),
-)
+)  # fmt: skip
 
 GROWTH = Statement(
-    "theorem-4-growth",
-    "Theorem 4 (Eq. 14)",
+    "theorem-4-growth", "Theorem 4 (Eq. 14)",
     "The growth exponent is B_n = p_n · ¼ ln(1 + 4Γ/C₀), Γ = η_Z∫γ, with C₀ taken from the earliest times.",
     alternatives=("memory", "response"),
-)
+)  # fmt: skip
 
 EXPONENT = 4.0  # of e^{4z} in Eq. 13
 
@@ -239,10 +237,7 @@ def check_growth(evidence: Evidence) -> Claim:
     return GROWTH.judge(
         quantity=f"B_n of class {n} at t = {t[at]:.4g}, worst in {TRANSITION.describe(evidence)} "
         f"(C₀ = {worst.c0:.3g}; the exponent that fits best is {best})",
-        measured=float(b[at]),
-        predicted=float(expected[at]),
-        deviation=float(errors[n].max()),
-        tolerance=GROWTH_TOLERANCE,
+        measured=b[at], predicted=expected[at], deviation=errors[n].max(), tolerance=GROWTH_TOLERANCE,
         assumptions=assumed,
         failure=f"class {n}, {evidence.format_time(t[at])}: B_n = {b[at]:.3g} against "
         f"{expected[at]:.3g} with C₀ = {worst.c0:.3g} from the earliest times (β = E' would give "
@@ -255,7 +250,7 @@ def check_growth(evidence: Evidence) -> Claim:
             worst(evidence.t, evidence),
             along=lambda path: (path.t[1:], path.measured_growth[1:, n]),
         ),
-    )
+    )  # fmt: skip
 
 
 def _best_exponent(prediction: Prediction, reach: Array, b: Array) -> str:

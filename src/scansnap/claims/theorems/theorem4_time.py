@@ -16,11 +16,10 @@ from scansnap.measure.snap import snap_time
 from scansnap.measure.snap_curves import MIN_TIMES
 
 TIME = Statement(
-    "theorem-4-time",
-    "Theorem 4",
+    "theorem-4-time", "Theorem 4",
     "Attention passes from scanning to snapping when B_n of Eq. 14 does, at about t₀ = 2K ln M/η_Y.",
     alternatives=("memory", "response"),
-)
+)  # fmt: skip
 
 # In the theorem the transition lies between t₀′ and t₀, which are a factor of two apart.
 TIME_TOLERANCE = math.log(2)
