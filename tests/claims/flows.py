@@ -13,6 +13,7 @@ import scansnap as ss
 from scansnap import SequenceClasses, theory
 from scansnap.claims.claim import Claim
 from scansnap.claims.evidence import Evidence, from_flow, from_trajectory
+from scansnap.claims.theorems import theorem1, theorem2, theorem3, theorem4
 
 NAMES = {
     "theorem-1": ["theorem-1-span", "theorem-1-beta", "theorem-1-xi", "theorem-1-xi-size", "theorem-1-gamma"],
@@ -57,10 +58,27 @@ def flow_of(preset: str, eta_y: float, eta_z: float, n_times: int = 60) -> Evide
     return from_flow(classes, eta_y=eta_y, eta_z=eta_z, t_end=t_end, n_times=n_times, rtol=1e-7)
 
 
-def by_name(theorem: str, claims: list[Claim]) -> dict[str, Claim]:
-    """All of the theorem's claims, in their order."""
-    assert [claim.name for claim in claims] == NAMES[theorem]
-    return {claim.name: claim for claim in claims}
+CHECKS = {
+    "theorem-1": theorem1.check,
+    "theorem-2": theorem2.check,
+    "theorem-3": theorem3.check,
+    "theorem-4": lambda evidence: [*theorem4.check(evidence), theorem4.check_rates(evidence)],
+}
+
+
+def judge(theorem: str, evidence: Evidence) -> dict[str, Claim]:
+    """All of the theorem's claims on the evidence by name, in their order."""
+    claims = {claim.name: claim for claim in CHECKS[theorem](evidence)}
+    assert list(claims) == NAMES[theorem]
+    return claims
+
+
+def assert_has_curve_and_numbers(claim: Claim) -> None:
+    assert claim.curve is not None
+    assert claim.curve.x.shape == claim.curve.measured.shape == claim.curve.predicted.shape
+    assert np.isfinite([claim.curve.measured, claim.curve.predicted]).all()
+    assert np.isfinite([claim.measured, claim.predicted]).all()
+    assert claim.quantity
 
 
 def deviation(claim: Claim) -> float:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
-from flows import NAMES, by_name, flow_of
+from flows import NAMES, flow_of, judge
 from scipy.interpolate import CubicSpline
 
-from scansnap.claims.claim import Claim
-from scansnap.claims.evidence import Evidence, from_flow
-from scansnap.claims.theorems import theorem3
+from scansnap.claims.evidence import from_flow
 from scansnap.claims.theorems.gradient_decomposition import coefficients
 from scansnap.claims.theorems.theorem3 import BOUNDS_TOLERANCE
 from scansnap.classes import SequenceClasses
 
 IDENTITY, LOWER, UPPER, MONOTONE = NAMES["theorem-3"]
-
-
-def judged(evidence: Evidence) -> dict[str, Claim]:
-    return by_name("theorem-3", theorem3.check(evidence))
+judged = partial(judge, "theorem-3")
 
 
 @pytest.mark.parametrize(

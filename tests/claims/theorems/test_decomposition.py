@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
-from flows import by_name, composed, evolve, flow
+from flows import composed, evolve, flow, judge
 
 from scansnap import SequenceClasses
-from scansnap.claims.claim import Claim
-from scansnap.claims.evidence import Evidence
 from scansnap.claims.theorems import gradient_decomposition as decomposition
-from scansnap.claims.theorems import theorem1
 from scansnap.claims.theorems.gradient_decomposition import compute_xi, decompose, thinned_window
 
-
-def check(evidence: Evidence) -> dict[str, Claim]:
-    return by_name("theorem-1", theorem1.check(evidence))
+check = partial(judge, "theorem-1")
 
 
 def test_coefficients_are_recovered() -> None:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
-from flows import by_name, evolve, flow, tokens
+from flows import evolve, flow, judge, tokens
 
 import scansnap as ss
 from scansnap import SequenceClasses, theory
-from scansnap.claims.claim import Claim
-from scansnap.claims.evidence import Evidence, from_trajectory
+from scansnap.claims.evidence import from_trajectory
 from scansnap.claims.theorems import theorem1
 from scansnap.claims.theorems.gradient_decomposition import decompose, thinned_window
 from scansnap.claims.verify import gather_evidence
 
-
-def check(evidence: Evidence) -> dict[str, Claim]:
-    return by_name("theorem-1", theorem1.check(evidence))
+check = partial(judge, "theorem-1")
 
 
 # --- where it holds ----------------------------------------------------------------------------------------------
@@ -88,12 +86,12 @@ def test_the_printed_late_order_lacks_m_in_the_logarithm() -> None:
 def test_at_batch_size_1_gamma_is_that_of_the_draws() -> None:
     """Class counts spread by a third: beyond 25%, within what Corollary 1 allows; a wrong rate is beyond both."""
     evidence = gather_evidence(SequenceClasses.textbook(), eta_y=0.9, eta_z=0.02, batch_size=1, seeds=1)
-    claim = by_name("theorem-1", theorem1.check(evidence))["theorem-1-gamma"]
+    claim = check(evidence)["theorem-1-gamma"]
     assert (evidence.batch_size, evidence.context, claim.status) == (1, math.inf, "holds")
     assert "that Corollary 1 allows" in claim.quantity
-    unaware = by_name("theorem-1", theorem1.check(replace(evidence, batch_size=None)))["theorem-1-gamma"]
+    unaware = check(replace(evidence, batch_size=None))["theorem-1-gamma"]
     assert unaware.status == "fails"
-    slow = by_name("theorem-1", theorem1.check(replace(evidence, eta_y=0.3)))["theorem-1-gamma"]
+    slow = check(replace(evidence, eta_y=0.3))["theorem-1-gamma"]
     assert slow.observed == "fails"
 
 

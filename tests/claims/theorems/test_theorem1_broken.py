@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
-from flows import by_name, chain, composed, evolve, flow
+from flows import chain, composed, evolve, flow, judge
 
 import scansnap as ss
 from scansnap import SequenceClasses
 from scansnap.claims.claim import Claim
 from scansnap.claims.evidence import Evidence, from_trajectory
 from scansnap.claims.theorems import gradient_decomposition as decomposition
-from scansnap.claims.theorems import theorem1
 from scansnap.claims.theorems.gradient_decomposition import decompose
 
-
-def check(evidence: Evidence) -> dict[str, Claim]:
-    return by_name("theorem-1", theorem1.check(evidence))
+check = partial(judge, "theorem-1")
 
 
 def broken(name: str, evidence: Evidence) -> Claim:

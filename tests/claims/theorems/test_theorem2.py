@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
-from flows import CLASSES, NAMES, by_name, chain, evolve, flow, tokens
+from flows import CLASSES, NAMES, chain, evolve, flow, judge, tokens
 
 from scansnap import SequenceClasses
-from scansnap.claims.claim import Claim
 from scansnap.claims.evidence import Evidence
 from scansnap.claims.theorems import theorem2
 
-
-def check(evidence: Evidence) -> dict[str, Claim]:
-    return by_name("theorem-2", theorem2.check(evidence))
+check = partial(judge, "theorem-2")
 
 
 # --- where it holds ----------------------------------------------------------------------------------------------

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
-from flows import CLASSES, by_name
+from flows import CLASSES, judge
 
 import scansnap as ss
 from scansnap import SequenceClasses
-from scansnap.claims.claim import Claim
 from scansnap.claims.evidence import Evidence, from_trajectory
-from scansnap.claims.theorems import theorem2
 from scansnap.measure.comparison import LEVEL, sure_signs
 
-
-def check(evidence: Evidence) -> dict[str, Claim]:
-    return by_name("theorem-2", theorem2.check(evidence))
+check = partial(judge, "theorem-2")
 
 
 def simulate(

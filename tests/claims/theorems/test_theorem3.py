@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
-from flows import NAMES, by_name, by_one_clock, deviation, flow_of, snap
+from flows import NAMES, assert_has_curve_and_numbers, by_one_clock, deviation, flow_of, judge, snap
 
 import scansnap as ss
-from scansnap.claims.claim import Claim
 from scansnap.claims.evidence import Evidence, from_flow, from_trajectory
 from scansnap.claims.theorems import theorem3
 from scansnap.classes import SequenceClasses
 
 IDENTITY, LOWER, UPPER, MONOTONE = EVERY = NAMES["theorem-3"]
-
-
-def judged(evidence: Evidence) -> dict[str, Claim]:
-    return by_name("theorem-3", theorem3.check(evidence))
+judged = partial(judge, "theorem-3")
 
 
 # --- what the exact flow says ------------------------------------------------------------------------------------
@@ -91,13 +87,7 @@ def test_attention_faster_than_the_decoder_breaks_the_bounds():
 
 def test_curves_and_numbers_agree():
     for claim in judged(flow_of("textbook", 0.9, 0.02)).values():
-        curve = claim.curve
-        assert curve is not None
-        assert curve.x.shape == curve.measured.shape == curve.predicted.shape
-        assert np.isfinite([curve.measured, curve.predicted]).all()
-        assert math.isfinite(claim.measured)
-        assert math.isfinite(claim.predicted)
-        assert claim.quantity
+        assert_has_curve_and_numbers(claim)
 
 
 # --- what SGD says -----------------------------------------------------------------------------------------------

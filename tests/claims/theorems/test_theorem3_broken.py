@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 
 import numpy as np
 import pytest
-from flows import NAMES, by_name, by_one_clock, deviation, with_logits
-
-from scansnap.claims.claim import Claim
-from scansnap.claims.evidence import Evidence
-from scansnap.claims.theorems import theorem3
+from flows import NAMES, by_one_clock, deviation, judge, with_logits
 
 IDENTITY, LOWER, UPPER, MONOTONE = EVERY = NAMES["theorem-3"]
-
-
-def judged(evidence: Evidence) -> dict[str, Claim]:
-    return by_name("theorem-3", theorem3.check(evidence))
+judged = partial(judge, "theorem-3")
 
 
 def test_one_clock_for_all_tokens_of_a_class_holds_exactly():

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
-from flows import NAMES, by_name, deviation, flow_of, strong_sgd, with_logits
+from flows import NAMES, assert_has_curve_and_numbers, deviation, flow_of, judge, strong_sgd, with_logits
 
-from scansnap.claims.claim import Claim
-from scansnap.claims.evidence import Evidence, from_flow
+from scansnap.claims.evidence import from_flow
 from scansnap.claims.theorems import theorem4
 from scansnap.claims.theorems.gradient_decomposition import coefficients
 from scansnap.claims.theorems.theorem4_growth import predict
 from scansnap.classes import SequenceClasses
 
 PREMISE, GROWTH, TIME, RATES = EVERY = NAMES["theorem-4"]
+judged = partial(judge, "theorem-4")
 pytestmark = pytest.mark.usefixtures("each_run_once")
-
-
-def all_of(evidence: Evidence) -> list[Claim]:
-    return [*theorem4.check(evidence), theorem4.check_rates(evidence)]
-
-
-def judged(evidence: Evidence) -> dict[str, Claim]:
-    return by_name("theorem-4", all_of(evidence))
 
 
 # --- what the exact flow says ------------------------------------------------------------------------------------
@@ -129,13 +122,7 @@ def test_attention_faster_than_the_decoder():
 
 def test_curves_and_numbers():
     for claim in judged(flow_of("textbook", 0.9, 0.02)).values():
-        curve = claim.curve
-        assert curve is not None
-        assert curve.x.shape == curve.measured.shape == curve.predicted.shape
-        assert np.isfinite([curve.measured, curve.predicted]).all()
-        assert math.isfinite(claim.measured)
-        assert math.isfinite(claim.predicted)
-        assert claim.quantity
+        assert_has_curve_and_numbers(claim)
 
 
 # --- what SGD says -----------------------------------------------------------------------------------------------
@@ -179,7 +166,7 @@ ODD = {
 
 @pytest.mark.parametrize("kind", ODD)
 def test_odd_classes_get_a_plain_answer(kind):
-    claims = all_of(from_flow(ODD[kind], eta_y=0.9, eta_z=0.02, t_end=60.0, n_times=30))
+    claims = [*judged(from_flow(ODD[kind], eta_y=0.9, eta_z=0.02, t_end=60.0, n_times=30)).values()]
     assert [claim.name for claim in claims] == EVERY
     for claim in claims:
         # the algebra of the rates holds wherever there is growth to speak of

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 
 import numpy as np
 import pytest
-from flows import NAMES, as_premised, by_name, deviation, flow_of
+from flows import NAMES, as_premised, deviation, flow_of, judge
 
-from scansnap.claims.claim import Claim
-from scansnap.claims.evidence import Evidence
-from scansnap.claims.theorems import theorem4, theorem4_time
+from scansnap.claims.theorems import theorem4_time
 from scansnap.claims.theorems.gradient_decomposition import coefficients
 from scansnap.claims.theorems.theorem4_growth import predict
 
 PREMISE, GROWTH, TIME, RATES = EVERY = NAMES["theorem-4"]
+judged = partial(judge, "theorem-4")
 pytestmark = pytest.mark.usefixtures("each_run_once")
-
-
-def all_of(evidence: Evidence) -> list[Claim]:
-    return [*theorem4.check(evidence), theorem4.check_rates(evidence)]
-
-
-def judged(evidence: Evidence) -> dict[str, Claim]:
-    return by_name("theorem-4", all_of(evidence))
 
 
 @pytest.mark.parametrize(("c0", "eta_z"), [(10.0, 0.09), (1e3, 0.02), (3.0, 0.02)])

@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from functools import partial
 
 import numpy as np
 import pytest
-from flows import NAMES, as_premised, by_name, flow_of, snap, strong_sgd
+from flows import NAMES, as_premised, flow_of, judge, snap, strong_sgd
 
 import scansnap as ss
-from scansnap.claims.claim import Claim
-from scansnap.claims.evidence import Evidence, from_trajectory
+from scansnap.claims.evidence import from_trajectory
 from scansnap.claims.theorems import theorem4, theorem4_time
 from scansnap.claims.theorems.theorem4 import growth_at_snap
 from scansnap.classes import SequenceClasses
 from scansnap.measure.snap import snap_time
 
 PREMISE, GROWTH, TIME, RATES = EVERY = NAMES["theorem-4"]
+judged = partial(judge, "theorem-4")
 pytestmark = pytest.mark.usefixtures("each_run_once")
-
-
-def all_of(evidence: Evidence) -> list[Claim]:
-    return [*theorem4.check(evidence), theorem4.check_rates(evidence)]
-
-
-def judged(evidence: Evidence) -> dict[str, Claim]:
-    return by_name("theorem-4", all_of(evidence))
 
 
 def test_the_flow_depends_on_the_ratio_of_the_rates_alone():
