@@ -175,11 +175,15 @@ def as_premised(exponent: float = 4.0, c0: float = 10.0, eta_z: float = 0.09) ->
 # --- runs of SGD --------------------------------------------------------------------------------------------------
 
 
+def trained(classes: SequenceClasses, **settings) -> Evidence:
+    """SGD in double precision with all that claims need."""
+    defaults = {"eta_y": 0.9, "eta_z": 0.02, "seed": 0, "dtype": "float64", "device": "cpu"}
+    return from_trajectory(ss.simulate(classes, variables=["z", "attention", "y"], **defaults | settings), classes)
+
+
 def strong_sgd(eta_y: float = 0.9, eta_z: float = 0.2, t_end: float = 10, **settings) -> Evidence:
     """Strong overlap, a small vocabulary."""
     classes = SequenceClasses.synthetic(common=1, distinct=5, common_weight=2.0)
-    data = ss.simulate(
-        classes, eta_y=eta_y, eta_z=eta_z, seed=0, steps=math.ceil(t_end * snap(classes, eta_y)), record="log:40",
-        variables=["z", "attention", "y"], dtype="float64", device="cpu", **settings,
-    )  # fmt: skip
-    return from_trajectory(data, classes)
+    return trained(
+        classes, eta_y=eta_y, eta_z=eta_z, steps=math.ceil(t_end * snap(classes, eta_y)), record="log:40", **settings
+    )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import flows
 import numpy as np
 import pytest
 
-import scansnap as ss
 from scansnap.claims.claim import Claim
-from scansnap.claims.evidence import Evidence, from_flow, from_trajectory
+from scansnap.claims.evidence import Evidence, from_flow
 from scansnap.claims.lemmas import conservation
 from scansnap.classes import SequenceClasses
 
@@ -27,16 +27,7 @@ def evidence_of(classes: SequenceClasses, eta_z: float = 0.5, t_end: float = 1e3
 
 
 def trained(classes: SequenceClasses, **settings: Any) -> Evidence:
-    settings = {
-        "eta_y": 1.0,
-        "eta_z": 1.0,
-        "seed": 0,
-        "steps": 60,
-        "record": [0, 1, 7, 60],
-        "dtype": "float64",
-    } | settings
-    data = ss.simulate(classes, variables=["z", "attention", "y"], device="cpu", **settings)
-    return from_trajectory(data, classes)
+    return flows.trained(classes, **{"eta_y": 1.0, "eta_z": 1.0, "steps": 60, "record": [0, 1, 7, 60]} | settings)
 
 
 def by_name(evidence: Evidence) -> dict[str, Claim]:

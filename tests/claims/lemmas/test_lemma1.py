@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from flows import trained
 from torch import Tensor
 
-import scansnap as ss
-from scansnap.claims.evidence import Array, Evidence, from_flow, from_trajectory
+from scansnap.claims.evidence import Array, Evidence, from_flow
 from scansnap.claims.lemmas import lemma1
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics import norms, yz
@@ -61,9 +61,8 @@ def test_holds_where_the_loss_has_almost_vanished() -> None:
 @pytest.mark.parametrize("init", ["zero", "uniform"])
 def test_holds_on_sgd(init: str) -> None:
     classes = CLASSES["syn-medium"]
-    data = ss.simulate(classes, eta_y=1.0, eta_z=1.0, seed=3, momentum=0.9, init=init, steps=40, record=[0, 1, 5, 40],
-                       variables=["z", "attention", "y"], dtype="float64", device="cpu")  # fmt: skip
-    claim = lemma1.check(from_trajectory(data, classes))
+    evidence = trained(classes, eta_y=1.0, eta_z=1.0, seed=3, momentum=0.9, init=init, steps=40, record=[0, 1, 5, 40])
+    claim = lemma1.check(evidence)
     assert claim.status == "holds", claim
     assert 0 not in claim.curve.x
 
@@ -188,9 +187,7 @@ def test_the_flow_is_left_out_where_it_cannot_be() -> None:
     """From random tables the outputs that are never right differ, and the flow keeps one column for all."""
     classes = CLASSES["syn-small"]
     for init, ways in (("zero", 3), ("uniform", 2)):
-        data = ss.simulate(classes, eta_y=1.0, eta_z=1.0, seed=3, init=init, steps=3, record=[0, 3],
-                           variables=["z", "attention", "y"], dtype="float64", device="cpu")  # fmt: skip
-        claim = lemma1.check(from_trajectory(data, classes))
+        claim = lemma1.check(trained(classes, eta_y=1.0, eta_z=1.0, seed=3, init=init, steps=3, record=[0, 3]))
         assert claim.status == "holds"
         assert ("the flow" in claim.quantity) == (ways == 3)
 

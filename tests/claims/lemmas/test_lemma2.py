@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from flows import trained
 from torch import Tensor
 
-import scansnap as ss
 from scansnap.claims.claim import Claim
-from scansnap.claims.evidence import Evidence, from_flow, from_trajectory
+from scansnap.claims.evidence import Evidence, from_flow
 from scansnap.claims.lemmas import lemma2
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics import yz
@@ -55,9 +55,7 @@ def test_holds_on_the_flow(name: str) -> None:
 
 def test_holds_on_sgd_where_attention_is_concentrated() -> None:
     classes = CLASSES["syn-small"]
-    data = ss.simulate(classes, eta_y=1.0, eta_z=3.0, seed=0, momentum=0.9, init="uniform", steps=60,
-                       record=[0, 60], variables=["z", "attention", "y"], dtype="float64", device="cpu")  # fmt: skip
-    evidence = from_trajectory(data, classes)
+    evidence = trained(classes, eta_y=1.0, eta_z=3.0, momentum=0.9, init="uniform", steps=60, record=[0, 60])
     assert evidence.attention[-1].max() > 3 * evidence.attention[0].max()
     assert check_slope(evidence).status == "holds"
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
+from flows import trained
 
-import scansnap as ss
 from scansnap.claims.claim import Claim
-from scansnap.claims.evidence import Evidence, from_flow, from_trajectory
+from scansnap.claims.evidence import Evidence, from_flow
 from scansnap.claims.lemmas import lemma3
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.flow.decoder import decoder_flow
@@ -68,9 +68,7 @@ def test_holds_for_word_like_classes() -> None:
 @pytest.mark.parametrize("init", ["zero", "uniform"])
 def test_holds_on_sgd(init: str) -> None:
     classes = two(0.5, unused=60)
-    data = ss.simulate(classes, eta_y=0.9, eta_z=0.09, seed=0, init=init, steps=10, record=[0, 10],
-                       variables=["z", "attention", "y"], dtype="float64", device="cpu")  # fmt: skip
-    gap, rows = lemma3.check(from_trajectory(data, classes))
+    gap, rows = lemma3.check(trained(classes, eta_z=0.09, init=init, steps=10, record=[0, 10]))
     assert (gap.status, rows.status) == ("holds", "holds")
 
 

@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from flows import CLASSES, evolve, flow
+from flows import CLASSES, evolve, flow, trained
 
-import scansnap as ss
 from scansnap import SequenceClasses
 from scansnap.claims.claim import Claim
-from scansnap.claims.evidence import Evidence, from_trajectory
+from scansnap.claims.evidence import Evidence
 from scansnap.claims.lemmas import lemma4
 from scansnap.claims.theorems import gradient_decomposition as decomposition
 from scansnap.claims.theorems import theorem1
@@ -70,11 +69,7 @@ def test_what_is_seen_on_the_presets() -> None:
 
 def sgd(context: float, batch_size: int | None, record: object = "log:40") -> Evidence:
     classes = CLASSES["syn-small"]
-    data = ss.simulate(
-        classes, eta_y=0.9, eta_z=0.02, seed=0, steps=150, batch_size=batch_size, context=context, record=record,
-        variables=["z", "attention", "y"], dtype="float64",
-    )  # fmt: skip
-    return from_trajectory(data, classes)
+    return trained(classes, steps=150, batch_size=batch_size, context=context, record=record)
 
 
 def test_sgd_moves_as_the_lemma_adds_up_to() -> None:

@@ -8,11 +8,9 @@ from functools import partial
 
 import numpy as np
 import pytest
-from flows import evolve, flow, judge, tokens
+from flows import evolve, flow, judge, tokens, trained
 
-import scansnap as ss
 from scansnap import SequenceClasses, theory
-from scansnap.claims.evidence import from_trajectory
 from scansnap.claims.theorems import theorem1
 from scansnap.claims.theorems.gradient_decomposition import decompose, thinned_window
 from scansnap.claims.verify import gather_evidence
@@ -98,11 +96,8 @@ def test_at_batch_size_1_gamma_is_that_of_the_draws() -> None:
 def test_sgd_with_long_sequences() -> None:
     classes = SequenceClasses.synthetic(1, 2, common=1, distinct=5, common_weight=0.8, unused=990)
     for context, batch in ((math.inf, None), (100_000, 1024)):
-        data = ss.simulate(
-            classes, eta_y=0.9, eta_z=0.02, seed=0, steps=250, batch_size=batch, context=context,
-            variables=["z", "attention", "y"], dtype="float64", record="log:10",
-        )  # fmt: skip
-        claims, quiet = check(from_trajectory(data, classes)), batch is None
+        evidence = trained(classes, steps=250, batch_size=batch, context=context, record="log:10")
+        claims, quiet = check(evidence), batch is None
         for name in ("theorem-1-span", "theorem-1-beta", "theorem-1-xi", "theorem-1-gamma"):
             assert claims[name].status == "holds", claims[name]
             assert {a.name: a.met for a in claims[name].assumptions}.get("many steps") == (None if quiet else True)
@@ -112,11 +107,7 @@ def test_sgd_with_long_sequences() -> None:
 def test_sgd_is_judged_after_many_steps() -> None:
     """At t = 1 a single sequence has been seen and g_n says nothing about the span."""
     classes = SequenceClasses.syn_small()
-    data = ss.simulate(
-        classes, eta_y=0.9, eta_z=0.02, seed=0, steps=100, batch_size=1, variables=["z", "attention", "y"],
-        dtype="float64", record=[0, 1, 13, 20, 39, 40, 60, 100],
-    )  # fmt: skip
-    evidence = from_trajectory(data, classes)
+    evidence = trained(classes, steps=100, batch_size=1, record=[0, 1, 13, 20, 39, 40, 60, 100])
     assert evidence.t[thinned_window(evidence)].tolist() == [40, 60, 100]
     early = replace(evidence, t=evidence.t[:5], z=evidence.z[:5], attention=evidence.attention[:5], g=evidence.g[:5])
     assert early.t[thinned_window(early)].tolist() == [20, 39]  # 10 K ln K = 13.9
@@ -128,11 +119,7 @@ def test_sgd_is_judged_after_many_steps() -> None:
 def test_many_steps_are_asked_of_the_window_and_not_of_the_record() -> None:
     """With rates so large that 10 t₀ comes before 10 K ln K, a long record does not help."""
     classes = SequenceClasses.synthetic(2, 2, common=1, distinct=3)
-    data = ss.simulate(
-        classes, eta_y=5.0, eta_z=0.1, seed=0, steps=400, batch_size=1, variables=["z", "attention", "y"],
-        dtype="float64", record="log:20",
-    )  # fmt: skip
-    evidence = from_trajectory(data, classes)
+    evidence = trained(classes, eta_y=5.0, eta_z=0.1, steps=400, batch_size=1, record="log:20")
     end = 10 * evidence.t_snap
     draws = 4 * np.log(4)
     assert end < 10 * draws < evidence.t[-1]

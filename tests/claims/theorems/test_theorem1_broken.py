@@ -7,12 +7,11 @@ from functools import partial
 
 import numpy as np
 import pytest
-from flows import chain, composed, evolve, flow, judge
+from flows import chain, composed, evolve, flow, judge, trained
 
-import scansnap as ss
 from scansnap import SequenceClasses
 from scansnap.claims.claim import Claim
-from scansnap.claims.evidence import Evidence, from_trajectory
+from scansnap.claims.evidence import Evidence
 from scansnap.claims.theorems import gradient_decomposition as decomposition
 from scansnap.claims.theorems.gradient_decomposition import decompose
 
@@ -88,11 +87,7 @@ def test_flipped_signs_of_beta_fail() -> None:
 def test_a_beta_below_the_error_of_the_fit_is_undecided() -> None:
     """At T = 500 the noise in Y is larger than the β of early times: no sign can be told there, so none is given."""
     classes = SequenceClasses.synthetic(1, 2, common=1, distinct=5, common_weight=0.8, unused=990)
-    data = ss.simulate(
-        classes, eta_y=0.9, eta_z=0.02, seed=0, steps=250, context=500, variables=["z", "attention", "y"],
-        dtype="float64", record=[0, 40, 60, 100, 150, 250],
-    )  # fmt: skip
-    claim = check(from_trajectory(data, classes))["theorem-1-beta"]
+    claim = check(trained(classes, steps=250, context=500, record=[0, 40, 60, 100, 150, 250]))["theorem-1-beta"]
     assert (claim.status, claim.observed) == ("undecided", "undecided")
     assert "the sign cannot be told" in claim.reason
 

@@ -8,10 +8,9 @@ from functools import cache, partial
 
 import numpy as np
 import pytest
-from flows import NAMES, assert_has_curve_and_numbers, by_one_clock, deviation, flow_of, judge, snap
+from flows import NAMES, assert_has_curve_and_numbers, by_one_clock, deviation, flow_of, judge, snap, trained
 
-import scansnap as ss
-from scansnap.claims.evidence import Evidence, from_flow, from_trajectory
+from scansnap.claims.evidence import Evidence, from_flow
 from scansnap.claims.theorems import theorem3
 from scansnap.classes import SequenceClasses
 
@@ -97,11 +96,7 @@ def test_curves_and_numbers_agree():
 def sgd(eta_z: float = 0.02, **settings) -> Evidence:
     classes = SequenceClasses.syn_small()
     steps = math.ceil(10 * snap(classes, 0.9))
-    data = ss.simulate(
-        classes, eta_y=0.9, eta_z=eta_z, seed=0, steps=steps, record="log:40", variables=["z", "attention", "y"],
-        dtype="float64", device="cpu", **settings,
-    )  # fmt: skip
-    return from_trajectory(data, classes)
+    return trained(classes, eta_z=eta_z, steps=steps, record="log:40", **settings)
 
 
 def test_sgd_with_noise():
