@@ -374,6 +374,22 @@ def test_stored_samples_are_bounded() -> None:
             assert 24 * stored < max_bytes
 
 
+def test_the_size_of_the_file_is_stated_before_the_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ids, written, n = torch.zeros(B, T, dtype=torch.long), {}, 30
+    for max_bytes in (200_000_000, 20_000):
+        out = tmp_path / f"{max_bytes}.zarr"
+        probe = Probe(Language(), ids, every=1, out=out, max_bytes=max_bytes)
+        stated = capsys.readouterr().err
+        assert f"{out} takes about {probe.size.of(1001) / 1e6:,.1f} MB after 1,000 steps (1,001 measurements)" in stated
+        for step in range(n):
+            probe.step(step)
+        written[max_bytes] = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
+        assert written[max_bytes] <= probe.size.of(n) <= 2 * written[max_bytes]
+    assert not written[200_000_000] <= probe.size.of(n), "the control: the size of the bounded file"
+    Probe(Language(), ids)
+    assert not capsys.readouterr().err, "nothing is written"
+
+
 def test_tokens_can_be_sinks() -> None:
     """A BOS token in the middle of packed rows; without sink_tokens it is none."""
     ids = torch.randint(1, M, (B, T))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from os import PathLike
+from os import PathLike, fspath
 from typing import Any, TypeVar
 
 import numpy as np
@@ -40,7 +41,7 @@ from scansnap.probe.measurement import AttentionCollector, ForwardPass, LayerPla
 from scansnap.probe.schema import PARTS
 from scansnap.probe.state import allow_nondeterminism, pause_garbage_collection, preserve_state
 from scansnap.probe.store import Measurements, describe_run, open_measurements
-from scansnap.probe.trial import MAX_BYTES, check_words, sample_size, try_batch
+from scansnap.probe.trial import MAX_BYTES, check_words, file_size, sample_size, try_batch
 from scansnap.rates.ratio import ratios_by_role
 
 T = TypeVar("T")
@@ -83,7 +84,8 @@ class Probe:
     sink_tokens : sequence of int
         Token ids that count as sinks beside the first key, such as a BOS token anywhere in packed sequences.
     max_bytes : int
-        Size of the file, about. A model with many attentions has fewer sampled queries stored, not fewer steps.
+        Bound of the stored attention, about. A large model has fewer sampled queries stored, not fewer steps. The
+        attribute ``size`` and one line on stderr estimate the size of the file before the training.
     optimizer : torch.optim.Optimizer, optional
         With the groups of `scansnap.param_groups`: the attribute ``rates`` of the measurements has the ratio of each
         role, and `scansnap.probe.diff` returns those of both runs.
@@ -149,8 +151,9 @@ class Probe:
         self.facts = None if self.tokens is None else token_facts(corpus, self.tokens, self.padding)
         check_words(words, self.tokens)
         self.sinks = _token_mask(self.tokens, sink_tokens)
-        n_attentions = try_batch(self.model, self.batch, self.forward)
-        self.sample = sample_size(n_attentions, check_integer("max_bytes", max_bytes, least=1))
+        shapes = try_batch(self.model, self.batch, self.forward)
+        self.sample = sample_size(shapes, check_integer("max_bytes", max_bytes, least=1))
+        self.size = file_size(shapes, self.sample, self.queries) if shapes else None
         self.coverage: Coverage | None = None  # of the last measurement
         self.plans: dict[Any, LayerPlan] = {}  # what to measure, by the shape of an attention
         attrs = describe_run(self.model, self.batch, every, self.queries)
@@ -165,6 +168,8 @@ class Probe:
         self._write_at_once = out is not None  # the file must not lag behind a checkpoint
         if out is not None and is_main_process():
             self._measurements = open_measurements(out, attrs, self.tokens, words, overwrite)
+            if self.size is not None:
+                print(f"scansnap probe: {fspath(out)} takes {self.size.sentence(self.due)}", file=sys.stderr)
 
     @property
     def measurements(self) -> Measurements:

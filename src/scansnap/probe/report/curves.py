@@ -34,7 +34,7 @@ QUANTITIES = (
     Quantity("distinctness", "distinctness",
              "Mean distinctness (0 common, 1 rare) of the tokens attended to. It rises if the head scans."),
     Quantity("speed", "movement", "How fast attention moves: total variation per unit of ln t."),
-    Quantity("moved_from_start", "from start", "Total variation since the first measurement."),
+    Quantity("moved_from_start", "moved from start", "Total variation since the first measurement."),
     Quantity("max_logit", "largest logit", "The largest attention logit of the batch. It should not keep growing."),
     Quantity("logit_std", "logit spread", "Standard deviation of a query's logits over the tokens it can see."),
     Quantity("output_share", "output share", "What the head adds to the residual stream, relative to the stream."),

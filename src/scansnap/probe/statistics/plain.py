@@ -87,22 +87,22 @@ def sums(rows: AttentionRows, tables: KeyTables) -> tuple[Tensor, Tensor]:
         (needed / n_keys, (SHARE * n_keys).ceil() / n_keys, counts),
     ]
     lines += [(on, even, counts & (even > 0)) for on, even in zip(_at(p, tables), uniform.at, strict=True)]
+    blocks = [tuple(part[None] for part in line) for line in lines]  # (lines, B, H, Q)
     none, never = torch.zeros_like(most), torch.zeros_like(counts)
     if patterns is None or uniform.patterns is None:
-        lines += [(none, none, never)] * (2 * N_PATTERNS)
+        blocks.append((none.expand(2 * N_PATTERNS, *none.shape), none, never))
     else:
-        some = list(zip(patterns.unbind(-1), uniform.patterns.unbind(-1), strict=True))
-        lines += [(on, even, counts & (even > 0)) for on, even in some] + [(on, even, counts) for on, even in some]
-    on, even = _by(p, tables.by_key), uniform.by_key
-    if on is None or even is None:
-        lines += [(none, none, never)] * (DECILES + 1)
+        on, even = patterns.movedim(-1, 0), uniform.patterns.movedim(-1, 0)
+        blocks += [(on, even, counts & (even > 0)), (on, even, counts)]
+    by_key, even_by_key = _by(p, tables.by_key), uniform.by_key
+    if by_key is None or even_by_key is None:
+        blocks.append((none.expand(DECILES + 1, *none.shape), none, never))
     else:
-        known = counts if tables.has_decile else never
-        lines += [(on[..., d], even[..., d], known) for d in range(DECILES)]
-        mean, baseline = on[..., -2] / on[..., -1], even[..., -2] / even[..., -1]
-        lines.append((mean, baseline, counts & (on[..., -1] > 0)))
+        on, even = by_key.movedim(-1, 0), even_by_key.movedim(-1, 0)
+        blocks.append((on[:DECILES], even[:DECILES], counts if tables.has_decile else never))
+        blocks.append(((on[-2] / on[-1])[None], (even[-2] / even[-1])[None], counts & (on[-1] > 0)))
     values, uniforms, counted = (
-        torch.stack([part.expand(p.shape[:3]) for part in parts]) for parts in zip(*lines, strict=True)
+        torch.cat([block[i].expand(len(block[0]), *p.shape[:3]) for block in blocks]) for i in range(3)
     )
     sums = [torch.where(counted, part, 0).sum(-1) for part in (values, uniforms)]
     return torch.stack([*sums, counted.sum(-1)], -1), (has_choice & ~is_finite).sum(-1)
