@@ -85,7 +85,8 @@ def page(folder: Path, others: Path) -> Iterator[str]:
     """The page, a line after the other; the pictures are written on the way."""
     targets: Mapping[str, Any] = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["targets"]
     yield "# Gallery\n"
-    yield "Every figure the project draws, and the command that draws it. " + _made(folder, targets) + "\n"
+    first = "This page shows every figure of scansnap, each with the command that draws it; click one to enlarge it."
+    yield f"{first} {_made(folder, targets)}\n"
     for title, names in SECTIONS.items():
         yield f"## {title}\n"
         for name in names:

@@ -17,8 +17,9 @@ from scansnap.text.yz.settings import YZSettings
 _HEAD = """\
 # Settings
 
-Each setting is declared once, in the source; options, files, the page and this text follow. Made by
-`scansnap info --settings > docs/settings.md`.
+This page lists every setting of a run: learning rates, steps, optimiser, sampling, model and recording. The same
+names work as options of the command line, keys of TOML files, and arguments in Python. The source declares each setting
+once; `scansnap info --settings > docs/settings.md` writes this page from it.
 """
 _RUNS = """Options of `scansnap run` (`--eta-y 0.5,1 --seed 0:10`: the outer product), keys of `[run]` in run files and
 of `[grid]` in sweeps, arguments of `ss.grid` and, one value each, of `ss.simulate`. Give either `eta_y` or `ratio`."""
