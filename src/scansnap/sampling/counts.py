@@ -1,7 +1,7 @@
 """Draws from sequence classes: token counts, and token sequences where positions matter.
 
 Without positions a sequence enters the model only through its counts k_l, and these are one multinomial draw:
-a chain of binomials over the class's support, whose cost does not depend on the length T. Everything is a pure
+a chain of binomials over the class's support, whose cost does not grow with the length T. Everything is a pure
 function of (seed, step, sample): see `scansnap.sampling.philox`.
 
 Shapes: G seeds, N steps, B samples in a batch, S slots (padded support), T - 1 context positions.
