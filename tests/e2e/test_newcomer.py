@@ -119,7 +119,7 @@ def test_a_task_is_performed_and_its_minutes_go_into_the_page(newcomer, plan):
     assert list(minutes) == ["1. Make a file"]
     once = newcomer.MINUTES.sub(lambda _: newcomer.table(minutes), PLAN)
     again = newcomer.MINUTES.sub(lambda _: newcomer.table(minutes), once)
-    assert "| 1. Make a file | 0.0 |" in once
+    assert "| 1. Make a file | 0.0 | 0.0 |" in once
     assert again == once
 
 
