@@ -13,7 +13,7 @@
 # %% [markdown]
 # # A warning while a model trains
 #
-# Training can go wrong inside attention long before the loss shows it. This
+# Training can go wrong inside attention before the loss shows it. This
 # tutorial trains a small GPT-2 with the probe, which measures every attention
 # head and warns. You will provoke a warning with a learning rate of query and
 # key weights that is far too large, read what the probe reports, and fix it.
