@@ -108,7 +108,7 @@ assert "theorem-2a" in held  # every distinct word rises: the scan needs less
 # %% [markdown]
 # ## Meeting the assumptions
 #
-# The violated assumptions tell what to change: use a larger vocabulary, a
+# The violated assumptions show what to change: use a larger vocabulary, a
 # decoder that learns much faster than attention, and one common word.
 
 # %%
@@ -220,7 +220,7 @@ figure
 # Blue holds, red fails. Most rows turn blue as the decoder gets faster: a
 # statement holds for this data down to the ratio at which its row turns red.
 # The speed γ(t) is the exception. It fails because the two contexts overlap,
-# and only a fast attention removes the overlap in time.
+# and only fast attention removes the overlap in time.
 
 # %%
 for name, row in zip(NAMES, margin, strict=True):
@@ -270,7 +270,7 @@ for ratio in (1, 10, 100):
 #
 # ## Read on
 #
-# - [What fails, and what was found](../claims.md): how a verdict is given, and
+# - [Claims](../claims.md): which statements fail, how a verdict is given, and
 #   the verdicts for the paper's own data.
 # - [What holds](../theory.md): drive, memory and response. [Where it
 #   holds](../validity.md): maps of their error.

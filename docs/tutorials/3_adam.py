@@ -181,7 +181,7 @@ print(
 )
 assert np.allclose(abs(z), RATES["sign"])  # every word moves by exactly ±η_Z
 assert 0 < rising.sum() < len(rising)
-# and there is one border: rare ones up, frequent ones down
+# and there is one border: rarer words rise, more frequent ones fall
 assert f[own][rising].max() < f[own][~rising].min()
 
 # %% [markdown]

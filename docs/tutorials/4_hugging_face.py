@@ -16,7 +16,7 @@
 # The theory treats a model with one layer and two tables. GPT-2 has positions,
 # residual connections, several heads and layers, and trains with Adam. This
 # tutorial attaches the probe to a small GPT-2, finds which heads scan and which
-# snap, and runs two controls in which nothing may be found. It takes about a
+# snap, and runs two controls that must show no effect. It takes about a
 # minute on a CPU.
 #
 # You need `pip install 'scansnap[probe]'`. The tutorial downloads nothing: it
@@ -221,8 +221,9 @@ assert not shuffled_scan.any()
 # first layer has gathered, so its positions no longer stand for single words.
 # The control finds nothing in the same attention.
 #
-# *Frozen in ln t* is 1 for attention that stands still, and 0 for attention
-# that moves equally far in every e-fold of steps. A head *snaps* from 0.5 on.
+# *frozen* is the frozenness per unit of ln t: 1 for attention that stands
+# still, 0 for attention that moves equally far whenever the number of steps
+# grows by a factor of e. A head *snaps* from 0.5 on.
 #
 # ## Is it the words?
 #

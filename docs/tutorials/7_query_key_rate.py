@@ -153,9 +153,10 @@ assert (np.diff(read, axis=0) < 0).all()  # it falls with the ratio, every seed
 # ## A control
 #
 # Does sparse attention show that the heads have found something? In the control
-# every story draws its words from the same mixture. The context tells nothing,
-# so there is nothing to attend to; model, rates and steps are the same. We
-# compare entropy at the last step, because the control cannot reach the level.
+# every story draws its words from the same mixture. The context has no
+# information, so there is nothing to attend to; model, rates and steps are the
+# same. We compare entropy at the last step, because the control cannot reach
+# half of ln 2.
 
 # %%
 same = np.broadcast_to(stories.p_context.mean(0), stories.p_context.shape)
