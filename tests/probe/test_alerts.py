@@ -37,7 +37,7 @@ class Attention(nn.Module):
 def run(sharpness: list[list[float]], out: Path | None = None, first: int = 0, **options: Any) -> Probe:
     """One measurement for each sharpness of the two heads."""
     model = Attention()
-    probe = Probe(model, torch.arange(2 * T).reshape(2, T) % M, every=1, out=out, **options)
+    probe = Probe(model, torch.arange(2 * T).reshape(2, T) % M, every=1, out=out, max_bytes=10**9, **options)
     for step, values in enumerate(sharpness, first):
         model.sharpness = torch.tensor(values)
         probe.step(step)

@@ -49,7 +49,8 @@ def measured(folder: Path | None = None, **options: Any) -> Probe:
     """Three measurements of a random walk, the last one with an infinite query."""
     torch.manual_seed(0)
     model = Model()
-    probe = Probe(model, {"input_ids": torch.randint(7, (3, 9))}, every=1, alerts=[], out=folder, **options)
+    probe = Probe(model, {"input_ids": torch.randint(7, (3, 9))}, every=1, alerts=[],
+                  max_bytes=10**9, out=folder, **options)  # fmt: skip
     for step in range(3):
         model.is_broken = step == 2
         probe.step(step, None if step == 0 else 1.0 / step)

@@ -174,7 +174,7 @@ def test_nan_is_recorded_with_the_step_since_when(tmp_path: Path) -> None:
     model, ids = Language(), torch.randint(M, (B, T))
     weights = model.encode.layers[1].self_attn.in_proj_weight, model.out.weight
     healthy = [weight.detach().clone() for weight in weights]
-    probe = Probe(model, ids, every=1, out=tmp_path / "probe.zarr")
+    probe = Probe(model, ids, every=1, out=tmp_path / "probe.zarr", max_bytes=10**9)
     probe.step(0, 2.0)
     with torch.no_grad():
         for weight in weights:
@@ -378,7 +378,9 @@ def test_the_size_of_the_file_is_stated_before_the_training(tmp_path: Path, caps
     ids, written, n = torch.zeros(B, T, dtype=torch.long), {}, 30
     for max_bytes in (200_000_000, 20_000):
         out = tmp_path / f"{max_bytes}.zarr"
-        probe = Probe(Language(), ids, every=1, out=out, max_bytes=max_bytes)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # every=1 outgrows the bound, later
+            probe = Probe(Language(), ids, every=1, out=out, max_bytes=max_bytes)
         stated = capsys.readouterr().err
         assert f"{out} takes about {probe.size.of(1001) / 1e6:,.1f} MB after 1,000 steps (1,001 measurements)" in stated
         for step in range(n):
@@ -388,6 +390,25 @@ def test_the_size_of_the_file_is_stated_before_the_training(tmp_path: Path, caps
     assert not written[200_000_000] <= probe.size.of(n), "the control: the size of the bounded file"
     Probe(Language(), ids)
     assert not capsys.readouterr().err, "nothing is written"
+
+
+@pytest.mark.parametrize(
+    ("every", "max_bytes", "exceeds"),
+    [(1, 200_000_000, True), ("log:40", 200_000_000, False), ("log:40", 300_000, True), (1, 10**10, False)],
+)
+def test_a_file_that_outgrows_its_bound_is_warned_of(every: Any, max_bytes: int, exceeds: bool, tmp_path: Path) -> None:
+    ids, out = torch.zeros(B, T, dtype=torch.long), tmp_path / "probe.zarr"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        probe = Probe(Language(), ids, every=every, out=out, max_bytes=max_bytes)
+    said = [str(warning.message) for warning in caught]
+    assert len(said) == exceeds
+    for text in said:
+        assert text.startswith("every: ")
+        assert f"max_bytes={max_bytes:,}" in text
+        first = int(re.search(r"from step ([\d,]+) on", text)[1].replace(",", ""))
+        n = sum(map(schedule(every), range(first + 1)))
+        assert probe.size.of(n - 1) <= max_bytes < probe.size.of(n)
 
 
 def test_tokens_can_be_sinks() -> None:

@@ -85,7 +85,8 @@ class Probe:
         Token ids that count as sinks beside the first key, such as a BOS token anywhere in packed sequences.
     max_bytes : int
         Bound of the stored attention, about. A large model has fewer sampled queries stored, not fewer steps. The
-        attribute ``size`` and one line on stderr estimate the size of the file before the training.
+        attribute ``size`` and one line on stderr estimate the size of the file before the training. If ``every`` takes
+        the file over the bound within 100,000 steps, a warning says from which step on.
     optimizer : torch.optim.Optimizer, optional
         With the groups of `scansnap.param_groups`: the attribute ``rates`` of the measurements has the ratio of each
         role, and `scansnap.probe.diff` returns those of both runs.
@@ -170,6 +171,12 @@ class Probe:
             self._measurements = open_measurements(out, attrs, self.tokens, words, overwrite)
             if self.size is not None:
                 print(f"scansnap probe: {fspath(out)} takes {self.size.sentence(self.due)}", file=sys.stderr)
+                if (first := self.size.exceeded_at(max_bytes, self.due)) is not None:
+                    warnings.warn(
+                        f"every: the file exceeds max_bytes={max_bytes:,} from step {first:,} on, since no step is "
+                        'left out; pass fewer steps, such as every="log:40", or a larger max_bytes',
+                        stacklevel=2,
+                    )
 
     @property
     def measurements(self) -> Measurements:

@@ -19,6 +19,7 @@ from scansnap.probe.store.measurements import MeasurementLayout
 
 SETS = 24  # stored samples: the first, the last 16, and those of some e-folds
 MAX_BYTES = 200_000_000
+LONG = 100_000  # steps of a training whose file should stay within the bound
 _SHARE = 0.75  # of the bytes for samples; the rest is for statistics
 _FIXED = 40_000  # bytes of a file beside its measurements and samples
 _PIECE = 3500  # bytes of a measurement beside its numbers: names, and its line in the index
@@ -67,11 +68,16 @@ class FileSize(NamedTuple):
 
     def sentence(self, due: Callable[[int], bool]) -> str:
         """For trainings of 1,000 and 100,000 steps."""
-        counts = {steps: sum(map(due, range(steps + 1))) for steps in (1_000, 100_000)}
+        counts = {steps: sum(map(due, range(steps + 1))) for steps in (1_000, LONG)}
         parts = (
             f"{self.of(n) / 1e6:,.1f} MB after {steps:,} steps ({n:,} measurements)" for steps, n in counts.items()
         )
         return f"about {', '.join(parts)}"
+
+    def exceeded_at(self, max_bytes: int, due: Callable[[int], bool]) -> int | None:
+        """The step of a long training whose measurement takes the file over ``max_bytes``; None if none does."""
+        due_steps = enumerate(filter(due, range(LONG + 1)), start=1)
+        return next((step for n, step in due_steps if self.of(n) > max_bytes), None)
 
 
 def file_size(shapes: list[Shape], sample: int, queries: int | None) -> FileSize:

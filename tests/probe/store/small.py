@@ -59,7 +59,7 @@ def train(
     if state is not None:
         begin = state["step"]
         model.load_state_dict(state["model"])
-    probe = Probe(model, batch(), every=1, out=out, **options)
+    probe = Probe(model, batch(), every=1, out=out, max_bytes=10**9, **options)
     for step in range(begin, steps):
         update(model, step)
         probe.step(step + 1)

@@ -42,7 +42,7 @@ def contents(folder: Path) -> dict[str, bytes | None]:
 
 
 def probe_of(model: torch.nn.Module, out: Path | None, **options) -> Probe:
-    return Probe(model, batch(), every=1, out=out, **options)
+    return Probe(model, batch(), every=1, out=out, max_bytes=10**9, **options)
 
 
 def test_file_and_memory_say_the_same_after_every_measurement(out: Path) -> None:
@@ -156,7 +156,7 @@ def test_overwrite_goes_on_where_it_can(out: Path) -> None:
 def test_a_file_of_another_batch_is_refused(out: Path, other, name: str) -> None:
     train(out, steps=1)
     before = contents(out.parent)
-    given = {"batch": batch(), "every": 1, "out": out, **other}
+    given = {"batch": batch(), "every": 1, "out": out, "max_bytes": 10**9, **other}
     with refused("out"):
         Probe(Small(), **given)
     assert contents(out.parent) == before

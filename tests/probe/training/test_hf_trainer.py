@@ -57,7 +57,8 @@ def fit(
     })  # fmt: skip
     out = folder / "probe.zarr" if "save_steps" in options and look == "probe" else None
     batch, forward = ({"input_ids": IDS}, looks) if out is None else ({"input_ids": IDS, "labels": IDS}, None)
-    probe = Probe(model, batch, every=1, forward=forward, out=out, alerts=[lambda history: len(history) == 2])
+    alerts = [lambda history: len(history) == 2]
+    probe = Probe(model, batch, every=1, forward=forward, out=out, alerts=alerts, max_bytes=10**9)
     callbacks = {None: [], "probe": [ProbeCallback(probe, stop_training=stop)], "naive": [Naive()]}[look]
     trainer = Trainer(model, args, train_dataset=data, callbacks=callbacks)
     trainer.train(resume_from_checkpoint=resume)

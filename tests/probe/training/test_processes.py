@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -66,3 +67,20 @@ def test_weights_gathered_for_a_look_are_not_those_of_the_next_step(ranks, base)
     """With the look between gradients and update, weights left gathered would be used again, one update too old."""
     for found, _ in ranks:
         assert differing(found[f"{base}: none"][0], found[f"{base}: before the update"][0]) == []
+
+
+def test_an_alert_of_the_first_process_stops_all_at_one_step(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate", reason="the Trainer needs accelerate")
+    spawned = mp.spawn(two_processes.stop, (str(tmp_path),), nprocs=2, join=False)
+    try:
+        deadline = time.monotonic() + 300
+        while not spawned.join(timeout=5):
+            assert time.monotonic() < deadline, "a process waits for the other"
+    finally:
+        for process in spawned.processes:
+            process.kill()
+    first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
+    for i, (step, name) in enumerate([(2, "stopped"), (6, "the control: only warned")]):
+        assert [(n, last) for n, last, *_ in (first[i], second[i])] == [(2, step)] * 2, name
+        assert [fired for *_, fired, _ in (first[i], second[i])] == [1, 0], "the second process measures nothing"
+        assert torch.equal(first[i][-1], second[i][-1])

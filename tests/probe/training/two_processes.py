@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable
 from datetime import timedelta
@@ -10,7 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from tiny_models import IDS, AttentionCollector, Block, Plain, naive, trained
+from tiny_models import IDS, AttentionCollector, Block, Plain, gpt2, naive, trained
 from torch import Tensor, nn
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
@@ -99,6 +100,34 @@ def all_cases(folder: str) -> dict[str, tuple[list[Probe], dict[str, Tensor]]]:
         case(f"{name}: failing", looking(failing, forward=fails), failing, wrap=wrap)
         case(f"{name}: before the update", before_the_update, [], wrap=wrap, before_update=True)
     return found
+
+
+def stop(rank: int, folder: str) -> None:
+    """Train with transformers' Trainer until an alert of the first process stops it, and without stopping."""
+    from transformers import Trainer, TrainingArguments
+
+    from scansnap.probe.hf import ProbeCallback
+
+    torch.set_num_threads(1)
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "localhost",
+                   "OMP_NUM_THREADS": "1"}  # fmt: skip
+    where = f"file://{Path(folder).as_posix()}/meeting"
+    dist.init_process_group("gloo", init_method=where, rank=rank, world_size=2, timeout=timedelta(minutes=2))
+    steps = []
+    for stops in (True, False):
+        model, data = gpt2(), [{"input_ids": row, "labels": row} for row in torch.zeros(32, 8, dtype=torch.long)]
+        probe = Probe(model, {"input_ids": IDS}, every=2, alerts=[lambda history: len(history) == 2])
+        args = TrainingArguments(
+            folder, max_steps=6, per_device_train_batch_size=2, use_cpu=True, report_to=[], save_strategy="no",
+            disable_tqdm=True, dataloader_pin_memory=False, ddp_backend="gloo",
+        )  # fmt: skip
+        callback = ProbeCallback(probe, stop_training=stops)
+        trainer = Trainer(model, args, train_dataset=data, callbacks=[callback])
+        trainer.train()
+        weight = next(model.parameters()).detach().clone()
+        steps.append((trainer.args.world_size, trainer.state.global_step, len(probe.fired_alerts), weight))
+    torch.save(steps, Path(folder) / f"{rank}.pt")
+    dist.destroy_process_group()
 
 
 def plain(value: Any) -> Any:
