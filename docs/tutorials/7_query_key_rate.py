@@ -121,8 +121,8 @@ runs = {
 #
 # After the same number of steps one run may simply have learned more than
 # another, and attention changes while a model learns. So we read each run where
-# its loss first reaches half of ln 2: there all runs know the stories equally
-# well.
+# its loss first reaches half of ln 2: there all runs have learned the stories
+# equally well.
 
 # %%
 LEVEL = np.log(2) / 2
