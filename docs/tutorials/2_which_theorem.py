@@ -90,19 +90,22 @@ shown = table(report)
 # Most theorems do not apply to this diary. Every claim gives the reason:
 
 # %%
-reasons = {
-    one.name: one for claim in shown for one in claim.assumptions if not one.met
+violated = {
+    assumption.name: assumption
+    for claim in shown
+    for assumption in claim.assumptions
+    if not assumption.met
 }
-for name, one in reasons.items():
+for name, assumption in violated.items():
     print(
-        f"{name}: {one.value:.3g}, and the theorems ask for {one.threshold:.3g}"
+        f"{name}: {assumption.value:.3g}, required {assumption.threshold:.3g}"
     )
 outside = [claim for claim in shown if claim.status == "not applicable"]
 held = [claim.name for claim in outside if claim.observed == "holds"]
 print(
-    f"{len(outside)} statements promise nothing here; {len(held)} of them hold"
+    f"{len(outside)} statements do not apply; {len(held)} of them hold anyway"
 )
-assert {"large vocabulary", "fast decoder"} <= set(reasons)
+assert {"large vocabulary", "fast decoder"} <= set(violated)
 assert "theorem-2a" in held  # every distinct word rises: the scan needs less
 
 # %% [markdown]
@@ -118,7 +121,9 @@ shown = table(report)
 fails = [claim.name for claim in report.failures]
 print("\nfail although every assumption is met:", *fails, sep="\n    ")
 assert sum(claim.status == "holds" for claim in shown) > len(shown) / 2
-assert all(one.met for claim in shown for one in claim.assumptions)
+assert all(
+    assumption.met for claim in shown for assumption in claim.assumptions
+)
 for name in (
     "theorem-2a",
     "theorem-2b",
@@ -192,7 +197,9 @@ columns = [
     )
     for ratio in RATIOS
 ]
-margin = np.array([[one[name].margin for one in columns] for name in NAMES])
+margin = np.array(
+    [[column[name].margin for column in columns] for name in NAMES]
+)
 
 # %%
 from scansnap.plots.style import styled

@@ -90,9 +90,9 @@ def gpt2():
         "n_positions": T + 1,
     }
     no_dropout = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
-    marks = {"vocab_size": len(words), "bos_token_id": 0, "eos_token_id": 0}
+    tokens = {"vocab_size": len(words), "bos_token_id": 0, "eos_token_id": 0}
     config = GPT2Config(
-        **size, **no_dropout, **marks, attn_implementation="eager"
+        **size, **no_dropout, **tokens, attn_implementation="eager"
     )
     return GPT2LMHeadModel(config)
 

@@ -122,9 +122,9 @@ for i in (0, 5, 10, 15):
 
 # %%
 model = YZTransformer(settings)
-done = train(model, corpus.train, **PLAN)
+training = train(model, corpus.train, **PLAN)
 trained = model.z[0].matrix()[queries].numpy()
-print(f"loss {done.losses[0]:.2f} → {done.losses[-50:].mean():.2f}")
+print(f"loss {training.losses[0]:.2f} → {training.losses[-50:].mean():.2f}")
 for i in (0, 5, 10, 15):
     print(f"{words[queries[i]]:8s} does attend to:  ", *top(trained, i))
 
@@ -154,8 +154,8 @@ chance = 100 / counted.sum(1).mean()
 ten = {name: pair[0].mean() for name, pair in scores.items()}
 ranks = {name: pair[1].mean() for name, pair in scores.items()}
 for name in scores:
-    said = f"{ten[name]:4.1f} of 10, rank correlation {ranks[name]:+.2f}"
-    print(f"{name:24s} {said}")
+    scores_text = f"{ten[name]:4.1f} of 10, rank correlation {ranks[name]:+.2f}"
+    print(f"{name:24s} {scores_text}")
 print(f"{'chance':24s} {chance:4.1f} of 10")
 assert ten["predicted"] > ten["baseline: frequency"] + 2
 assert ranks["predicted"] > 0.7 > ranks["flow of counted classes"]

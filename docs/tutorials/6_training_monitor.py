@@ -151,8 +151,9 @@ assert first < STEPS / 10
 # %% [markdown]
 # ## The fix
 #
-# The table of [what to try](../warnings.md#what-to-try) begins with a lower
-# learning rate for query and key weights. Train again with `qk=1`:
+# For a large logit, the table of [what to try](../warnings.md#what-to-try)
+# begins with a lower learning rate for query and key weights. Train again with
+# `qk=1`:
 
 # %%
 good, good_loss = train(qk=1)
@@ -220,8 +221,8 @@ for seed in (0, 1, 2):
 #
 # - `good.report("probe.html")` writes one page with all heads, which opens
 #   offline. Compare it with `bad.report("bad.html")`.
-# - Your own alert: a function of the history that returns a message or None,
-#   such as `lambda history: history[-1]["attention/entropy"] < 0.5`.
+# - Your own alert: a function of the history that returns a message or a truth
+#   value, such as `lambda history: history[-1]["attention/entropy"] < 0.5`.
 # - A large rate for *all* weights: `lr=0.1` and `qk=1`. Which alert comes
 #   first? What does the loss say?
 # - SGD instead of AdamW. Which `qk` does it need to warn?
