@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.2.0"  # the only place: pyproject.toml and --version take it from here
+__version__ = "0.3.0"  # the only place: pyproject.toml and --version take it from here
 
 if TYPE_CHECKING:
     from scansnap import dial as dial
