@@ -41,7 +41,7 @@ from scansnap.probe.measurement import AttentionCollector, ForwardPass, LayerPla
 from scansnap.probe.schema import PARTS
 from scansnap.probe.state import allow_nondeterminism, pause_garbage_collection, preserve_state
 from scansnap.probe.store import Measurements, describe_run, open_measurements
-from scansnap.probe.trial import MAX_BYTES, check_words, file_size, sample_size, try_batch
+from scansnap.probe.trial import MAX_BYTES, FileSize, check_words, file_size, sample_size, try_batch
 from scansnap.rates.ratio import ratios_by_role
 
 T = TypeVar("T")
@@ -170,13 +170,16 @@ class Probe:
         if out is not None and is_main_process():
             self._measurements = open_measurements(out, attrs, self.tokens, words, overwrite)
             if self.size is not None:
-                print(f"scansnap probe: {fspath(out)} takes {self.size.sentence(self.due)}", file=sys.stderr)
-                if (first := self.size.exceeded_at(max_bytes, self.due)) is not None:
-                    warnings.warn(
-                        f"every: the file exceeds max_bytes={max_bytes:,} from step {first:,} on, since no step is "
-                        'left out; pass fewer steps, such as every="log:40", or a larger max_bytes',
-                        stacklevel=2,
-                    )
+                self._state_size(fspath(out), self.size, max_bytes)
+
+    def _state_size(self, out: str, size: FileSize, max_bytes: int) -> None:
+        print(f"scansnap probe: {out} takes {size.sentence(self.due)}", file=sys.stderr)
+        if (first := size.exceeded_at(max_bytes, self.due)) is not None:
+            warnings.warn(
+                f"every: the file exceeds max_bytes={max_bytes:,} from step {first:,} on, since no step is left out; "
+                'pass fewer steps, such as every="log:40", or a larger max_bytes',
+                stacklevel=3,
+            )
 
     @property
     def measurements(self) -> Measurements:

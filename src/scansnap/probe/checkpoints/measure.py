@@ -19,6 +19,7 @@ from scansnap.probe.checkpoints.find import Checkpoint, Skipped, drop_duplicates
 from scansnap.probe.checkpoints.hub import HUB, find_revisions
 from scansnap.probe.checkpoints.loaders import IDS, LoadedModel, check_batch, encode_file, get_loader, read_batch
 from scansnap.probe.probe import Probe
+from scansnap.probe.trial import FileSize
 from scansnap.progress import Progress
 
 
@@ -135,7 +136,7 @@ def measure_folder(
                     corpus_ids = None if corpus is None else _corpus_ids(corpus, loaded)
                     words = loaded.tokens().words if loaded.tokens is not None and batch.suffix not in IDS else None
                     with _record_warnings(notes):
-                        probe = Probe(
+                        probe = CheckpointProbe(
                             model, inputs, corpus_ids, queries=queries, out=out, overwrite=overwrite, words=words
                         )
                     done = _steps_done(probe, overwrite)
@@ -159,6 +160,13 @@ def measure_folder(
         assert first_error is not None
         raise first_error
     return FolderMeasurement(probe, checkpoints, duplicates, skipped, n_earlier, notes, time.monotonic() - began)
+
+
+class CheckpointProbe(Probe):
+    """A probe without a schedule: the checkpoints bound its file, and not the steps of a training."""
+
+    def _state_size(self, out: str, size: FileSize, max_bytes: int) -> None:
+        pass
 
 
 def _corpus_ids(path: Path, loaded: LoadedModel) -> torch.Tensor:
