@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -38,6 +38,33 @@ def test_the_probe_in_a_loop(run_as_main: Callable[..., str]) -> None:
     steps = ss.load("probe.zarr").step.values
     assert (steps[0], steps[-1]) == (0, 30)
     assert Path("probe.html").is_file()
+
+
+def test_the_probe_page_measures_step_0_before_the_first_update(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import torch
+
+    import scansnap as ss
+
+    monkeypatch.chdir(tmp_path)
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 8, batch_first=True)
+    model, ids = torch.nn.Sequential(torch.nn.Embedding(7, 8), layer), torch.arange(18).reshape(2, 9) % 7
+    untrained = ss.Probe(model, ids)
+    untrained.measure(0)
+
+    def loader() -> Iterator[None]:
+        for _ in range(3):
+            with torch.no_grad():
+                layer.self_attn.in_proj_weight.mul_(2)  # in place of the training step
+            yield
+
+    snippet, *_ = blocks((ROOT / "docs" / "probe.md").read_text(encoding="utf-8"), "python")
+    exec(snippet, {"model": model, "batch": ids, "train_ids": ids.flatten(), "loader": loader()})
+    with ss.load("probe.zarr") as data:
+        assert data.step.values.tolist() == [0, 1, 2, 3]
+        first = (data.entropy == untrained.dataset().entropy[0]).all(("layer", "head")).values
+    assert first.tolist() == [True, False, False, False]
 
 
 def test_the_first_snippet(run_as_main: Callable[..., str]) -> None:

@@ -76,6 +76,19 @@ def test_all_numbers_of_attention_written_by_hand(way: str, x: Tensor) -> None:
         assert not torch.allclose(ours[name], value.detach().flip(0), rtol=1e-3), f"the control: heads swapped, {name}"
 
 
+def test_a_planted_dead_head_is_found_and_a_live_one_with_tiny_values_is_not(x: Tensor) -> None:
+    block, d = Block("sdpa"), D // H
+    with torch.no_grad():
+        for parameter in (block.qkv.weight, block.qkv.bias):
+            values = parameter.view(3, H, d, -1)[2]
+            values[0] /= 1000
+            values[1] = 0
+        block.out.weight[:, :d] *= 1000
+    probe = Probe(nn.Sequential(block), x)
+    probe.measure(0)
+    assert probe.dataset().is_dead.values.tolist() == [[0, 1, 0]]
+
+
 class Other(nn.Module):
     """Softmaxes over as many entries as there are positions."""
 

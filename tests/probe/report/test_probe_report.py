@@ -246,6 +246,13 @@ def test_values_that_are_not_finite_are_gaps() -> None:
     assert cell.count("h0") == 1, "the point between the gaps is a dot"
 
 
+@pytest.mark.parametrize(("n_finite", "ends"), [(10, True), (20, False)])
+def test_a_loss_that_is_not_finite_is_not_shown_by_an_earlier_one(n_finite: int, ends: bool) -> None:
+    data = made(1, 1, steps=20)
+    data["train_loss"].values[n_finite:] = np.nan
+    assert ("→ –" in words_in(page(data))) is ends
+
+
 def test_twelve_layers_of_twelve_heads_stay_small() -> None:
     data = made(12, 12, steps=200)
     assert data.sizes["step"] > 150

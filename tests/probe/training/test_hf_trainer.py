@@ -47,7 +47,13 @@ looks.autocast = False
 
 
 def fit(
-    folder: Path, look: str | None, make: Any = gpt2, resume: bool = False, stop: bool = False, **options: Any
+    folder: Path,
+    look: str | None,
+    make: Any = gpt2,
+    resume: bool = False,
+    stop: bool = False,
+    every: Any = 1,
+    **options: Any,
 ) -> tuple[dict[str, Tensor], Probe]:
     torch.manual_seed(0)
     model, data = make(), [{"input_ids": row, "labels": row} for row in torch.randint(M, (16, T))]
@@ -58,7 +64,7 @@ def fit(
     out = folder / "probe.zarr" if "save_steps" in options and look == "probe" else None
     batch, forward = ({"input_ids": IDS}, looks) if out is None else ({"input_ids": IDS, "labels": IDS}, None)
     alerts = [lambda history: len(history) == 2]
-    probe = Probe(model, batch, every=1, forward=forward, out=out, alerts=alerts, max_bytes=10**9)
+    probe = Probe(model, batch, every=every, forward=forward, out=out, alerts=alerts, max_bytes=10**9)
     callbacks = {None: [], "probe": [ProbeCallback(probe, stop_training=stop)], "naive": [Naive()]}[look]
     trainer = Trainer(model, args, train_dataset=data, callbacks=callbacks)
     trainer.train(resume_from_checkpoint=resume)
@@ -97,6 +103,11 @@ def test_an_alert_stops_the_training_only_if_asked(stop: bool, last: int, tmp_pa
     assert probe.dataset().step.values[-1] == last
     with refused("stop_training"):
         ProbeCallback(probe, stop_training="yes")  # type: ignore[arg-type]
+
+
+def test_the_last_step_is_measured_though_not_due(tmp_path: Path) -> None:
+    _, probe = fit(tmp_path, "probe", every=[0, 1])
+    assert probe.dataset().step.values.tolist() == [0, 1, 3]
 
 
 @pytest.mark.parametrize("report_to", ["tensorboard", "none"])

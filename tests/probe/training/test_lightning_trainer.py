@@ -53,10 +53,13 @@ def looks(model: nn.Module, batch: dict[str, Tensor]) -> Any:
 looks.autocast = False
 
 
-def fit(folder: Path, look: str | None, stop: bool = False, **options: Any) -> tuple[dict[str, Tensor], Probe]:
+def fit(
+    folder: Path, look: str | None, stop: bool = False, every: Any = 1, **options: Any
+) -> tuple[dict[str, Tensor], Probe]:
     torch.manual_seed(0)
     module, data = Language(), torch.randint(M, (24, T))
-    probe = Probe(module.model, {"input_ids": IDS}, every=1, forward=looks, alerts=[lambda history: len(history) == 2])
+    alerts = [lambda history: len(history) == 2]
+    probe = Probe(module.model, {"input_ids": IDS}, every=every, forward=looks, alerts=alerts)
     callbacks = {None: [], "probe": [ProbeCallback(probe, stop_training=stop)], "naive": [Naive()]}[look]
     trainer = lightning.Trainer(
         default_root_dir=folder, max_steps=3, accelerator="cpu", logger=False, enable_checkpointing=False,
@@ -92,3 +95,8 @@ def test_weights_are_those_without_the_probe(options: dict[str, Any], tmp_path: 
 def test_an_alert_stops_the_training_only_if_asked(stop: bool, last: int, tmp_path: Path) -> None:
     _, probe = fit(tmp_path, "probe", stop=stop)
     assert probe.dataset().step.values[-1] == last
+
+
+def test_the_last_step_is_measured_though_not_due(tmp_path: Path) -> None:
+    _, probe = fit(tmp_path, "probe", every=[0, 1])
+    assert probe.dataset().step.values.tolist() == [0, 1, 3]
