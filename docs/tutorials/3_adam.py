@@ -48,9 +48,9 @@ def rises(data):
     loss = data.loss.mean("run").values
     assert loss.min() <= 0.1 * loss[0], "the loss has not fallen to a tenth"
     tenth = int(np.argmax(loss <= 0.1 * loss[0]))
-    found = ss.measure.fates(data.isel(step=slice(tenth + 1)), classes)
-    found = found.isel(pair=found.kind == "distinct")
-    z, p = found.z_change.values, np.tile(found.p_context, (SEEDS, 1))
+    fates = ss.measure.fates(data.isel(step=slice(tenth + 1)), classes)
+    fates = fates.isel(pair=fates.kind == "distinct")
+    z, p = fates.z_change.values, np.tile(fates.p_context, (SEEDS, 1))
     return (values.reshape(SEEDS, classes.n_classes, -1) for values in (z, p))
 
 

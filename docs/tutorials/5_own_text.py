@@ -108,8 +108,8 @@ counted = (prediction.counts >= 20) & LETTERS
 
 def top(table, i, n=8):
     """The n words with the largest entries for query number i."""
-    found = np.where(counted[i], table[i], -np.inf)
-    return [words[token] for token in np.argsort(-found, kind="stable")[:n]]
+    values = np.where(counted[i], table[i], -np.inf)
+    return [words[token] for token in np.argsort(-values, kind="stable")[:n]]
 
 
 for i in (0, 5, 10, 15):
