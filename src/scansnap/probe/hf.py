@@ -59,18 +59,22 @@ class ProbeCallback(TrainerCallback):
                 runs = os.getenv("TENSORBOARD_LOGGING_DIR") or os.path.join(args.output_dir, "runs")
                 self.probe.listeners.add_logger(name, os.path.join(runs, "probe"))
         self._step(args, state)
+        self._stop_if_fired(state, control)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
         """After an update; batches that only accumulate gradients do not count."""
         last = control.should_training_stop
         self._step(args, state, last)
-        if self.stop_training and has_fired(self.probe, state.global_step, last):
-            control.should_training_stop = True
+        self._stop_if_fired(state, control, last)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
         """After the last update, if another callback has stopped the training."""
         if not (args.load_best_model_at_end and state.best_model_checkpoint):  # then these are other weights
             self._step(args, state, last=True)
+
+    def _stop_if_fired(self, state: Any, control: Any, last: bool = False) -> None:
+        if self.stop_training and has_fired(self.probe, state.global_step, last):
+            control.should_training_stop = True
 
     def _step(self, args: Any, state: Any, last: bool = False) -> None:
         """Accelerate autocasts in the model's forward, which a probe's ``forward`` may bypass."""

@@ -57,6 +57,7 @@ class ProbeCallback(Callback):
         """Before the first update, or after resuming a checkpoint."""
         self.updates, self.losses = trainer.global_step, []
         self._step(trainer)
+        self._stop_if_fired(trainer)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """After an update; batches that only accumulate gradients do not count."""
@@ -68,12 +69,15 @@ class ProbeCallback(Callback):
         if trainer.global_step != self.updates:
             self.updates, self.has_updated = trainer.global_step, True
             self._step(trainer)
-            if self.stop_training and has_fired(self.probe, trainer.global_step):
-                trainer.should_stop = True
+            self._stop_if_fired(trainer)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """After the last update, due or not."""
         self._step(trainer, last=True)
+
+    def _stop_if_fired(self, trainer: Any) -> None:
+        if self.stop_training and has_fired(self.probe, trainer.global_step):
+            trainer.should_stop = True
 
     def _step(self, trainer: Any, last: bool = False) -> None:
         if last or self.probe.due(trainer.global_step):  # a loss on a GPU takes long to read

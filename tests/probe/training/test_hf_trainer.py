@@ -19,7 +19,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from scansnap.probe.hf import ProbeCallback
 
-pytestmark = pytest.mark.filterwarnings("ignore:step 1. <lambda>")  # the alert
+pytestmark = pytest.mark.filterwarnings("ignore:step [01]. <lambda>")  # the alert
 
 # transformers renamed the argument in 5.23; earlier versions know only the old name
 CHECKPOINTING = next(
@@ -53,6 +53,7 @@ def fit(
     resume: bool = False,
     stop: bool = False,
     every: Any = 1,
+    fires: int = 2,
     **options: Any,
 ) -> tuple[dict[str, Tensor], Probe]:
     torch.manual_seed(0)
@@ -63,7 +64,7 @@ def fit(
     })  # fmt: skip
     out = folder / "probe.zarr" if "save_steps" in options and look == "probe" else None
     batch, forward = ({"input_ids": IDS}, looks) if out is None else ({"input_ids": IDS, "labels": IDS}, None)
-    alerts = [lambda history: len(history) == 2]
+    alerts = [lambda history: len(history) == fires]
     probe = Probe(model, batch, every=every, forward=forward, out=out, alerts=alerts, max_bytes=10**9)
     callbacks = {None: [], "probe": [ProbeCallback(probe, stop_training=stop)], "naive": [Naive()]}[look]
     trainer = Trainer(model, args, train_dataset=data, callbacks=callbacks)
@@ -97,9 +98,10 @@ def test_weights_are_those_without_the_probe(make: Any, options: dict[str, Any],
     assert looks.autocast == (torch.bfloat16 if "bf16" in options else False)
 
 
-@pytest.mark.parametrize(("stop", "last"), [(True, 1), (False, 3)])
-def test_an_alert_stops_the_training_only_if_asked(stop: bool, last: int, tmp_path: Path) -> None:
-    _, probe = fit(tmp_path, "probe", stop=stop)
+@pytest.mark.parametrize(("stop", "fires", "last"), [(True, 2, 1), (False, 2, 3), (True, 1, 1), (False, 1, 3)])
+def test_an_alert_stops_the_training_only_if_asked(stop: bool, fires: int, last: int, tmp_path: Path) -> None:
+    """A warning before the first update stops the training after that update."""
+    _, probe = fit(tmp_path, "probe", stop=stop, fires=fires)
     assert probe.dataset().step.values[-1] == last
     with refused("stop_training"):
         ProbeCallback(probe, stop_training="yes")  # type: ignore[arg-type]
