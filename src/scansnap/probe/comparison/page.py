@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,23 @@ import xarray as xr
 
 from scansnap.html.page import render
 from scansnap.probe.comparison.diff import EVENTS, MARGIN, describe, events_in_order, largest_differences
-from scansnap.probe.report.curves import FINE, QUANTITIES, LogStepAxis, bounds, heights, path, short, values_of
+from scansnap.probe.report.curves import (
+    FINE,
+    QUANTITIES,
+    LogStepAxis,
+    bounds,
+    heights,
+    loss_values,
+    path,
+    short,
+    values_of,
+)
 from scansnap.probe.report.page import figure, number
 from scansnap.storage import check_writable, put
 
 PACKAGE = "scansnap.probe.comparison"
 SHOWN = ("entropy_rel", "max_logit", "distinctness", "sink", "previous", "induction", "moved_from_start")
 NUMBERS = ("value_a", "value_b", "difference", "low", "high", "layer_b", "head_b")
-LOSSES = ("train_loss", "batch_loss")
 
 
 def write_page(
@@ -34,8 +42,8 @@ def write_page(
 def page(a: xr.Dataset, b: xr.Dataset, result: xr.Dataset, names: tuple[str, str] = ("a", "b")) -> str:
     """The whole document."""
     axis = LogStepAxis(np.union1d(a["step"].values, b["step"].values))
-    rows = [result.sel(quantity=quantity).isel(layer=layer, head=head)
-            for quantity, layer, head in largest_differences(result, 40)]  # fmt: skip
+    largest = largest_differences(result, 40)
+    rows = [result.sel(quantity=quantity).isel(layer=layer, head=head) for quantity, layer, head in largest]
     return render(
         PACKAGE, {"number": number, "figure": figure, "step": short}, {},
         names=names, facts=describe(result, names).splitlines()[:2], charts=list(_charts((a, b), axis)), fine=FINE,
@@ -43,7 +51,7 @@ def page(a: xr.Dataset, b: xr.Dataset, result: xr.Dataset, names: tuple[str, str
         rows=[{name: row[name].item() for name in row.coords if name in ("quantity", "path")}
               | {name: row[name].item() for name in NUMBERS}
               | {"layer": at[1], "head": at[2]}
-              for row, at in zip(rows, largest_differences(result, 40), strict=True)],
+              for row, at in zip(rows, largest, strict=True)],
         events=[(event, [dict(events_in_order(result[f"event_{side}"])).get(event) for side in "ab"],
                  [int(np.isfinite(result[f"event_{side}"].sel(event=event)).sum()) for side in "ab"])
                 for event in EVENTS],
@@ -56,7 +64,7 @@ def _charts(runs: tuple[xr.Dataset, xr.Dataset], axis: LogStepAxis) -> list[dict
     titles = {quantity.name: quantity for quantity in QUANTITIES}
     charts = []
     for name in ("loss", *SHOWN):
-        values = [_loss(run) if name == "loss" else values_of(run, name) for run in runs]
+        values = [loss_values(run) if name == "loss" else values_of(run, name) for run in runs]
         finite = [v[np.isfinite(v)] for v in values if v is not None]
         if len(finite) < 2 or not all(len(v) for v in finite):
             continue
@@ -72,10 +80,3 @@ def _charts(runs: tuple[xr.Dataset, xr.Dataset], axis: LogStepAxis) -> list[dict
         title, meaning = (titles[name].title, titles[name].meaning) if name in titles else (name.replace("_", " "), "")
         charts.append({"title": title, "meaning": meaning, "low": low, "high": high, "panels": panels})
     return charts
-
-
-def _loss(run: xr.Dataset) -> np.ndarray | None:
-    for name in LOSSES:
-        if name in run and any(math.isfinite(value) for value in run[name].values):
-            return np.asarray(run[name].values, dtype=np.float64)
-    return None

@@ -199,10 +199,15 @@ def path(places: Sequence[int], line: Sequence[int | None]) -> str:
     return "".join(parts)
 
 
+def loss_values(data: xr.Dataset) -> np.ndarray | None:
+    """The training loss, or else the loss on the batch, by measurement; None without one."""
+    losses = [data[name].values.astype(np.float64) for name in ("train_loss", "batch_loss") if name in data]
+    return next((values for values in losses if np.isfinite(values).any()), None)
+
+
 def loss_of(data: xr.Dataset, axis: LogStepAxis) -> dict[str, Any] | None:
     """The curve of the training loss, or else of the loss on the batch; None without one."""
-    losses = [data[name].values.astype(np.float64) for name in ("train_loss", "batch_loss") if name in data]
-    values = next((values for values in losses if np.isfinite(values).any()), None)
+    values = loss_values(data)
     if values is None:
         return None
     finite = values[np.isfinite(values)]
