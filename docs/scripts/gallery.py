@@ -73,7 +73,7 @@ ELSEWHERE = {  # a name: title, the picture below docs/, the command that makes 
 LONG = {  # targets of ``reproduce`` that ``all`` leaves out or another machine made
     "dial": ("Components between the YZ model and a transformer", "dial/dial.png", "scansnap dial", "dial.md"),
     "lever": ("Entropy against the query/key learning rate", "lever.png",
-              "scansnap reproduce lever --quick --data wikitext-2", "rates.md"),
+              "scansnap reproduce lever --data wikitext-2", "rates.md"),
     "probe": ("Heads of GPT-2 and Llama over training", "probe/probe.png",
               "scansnap reproduce probe --data wikitext-2 --device cuda", "probe_study.md"),
     "alerts": ("Early warnings of failing runs", "probe/alerts.png",

@@ -2,20 +2,19 @@
 
     python docs/scripts/lever.py out
 
-Reads out/lever.csv and the findings in out/manifest.json. The text around the tables is written by hand.
+Reads out/lever.csv. The text around the tables is written by hand.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 import pandas as pd
 
 from scansnap.paper.shared.over_seeds import number
 from scansnap.paper.studies.lever.arms import HIGH, LOW, RECIPES
-from scansnap.paper.studies.lever.findings import OWN_RATE, change
+from scansnap.paper.studies.lever.findings import OWN_RATE, change, findings
 
 
 def by_ratio(table: pd.DataFrame, value: str) -> str:
@@ -47,8 +46,7 @@ def main() -> None:
     parts += [by_ratio(models, value) for value in ("entropy_equal", "loss_end", "keys_equal", "largest_logit_equal")]
     parts += [by_ratio(table[table.kind == OWN_RATE], value) for value in ("entropy_equal", "loss_end")]
     parts += [by_ratio(table[table.case.isin(recipes)], "loss_end")]
-    findings = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["targets"]["lever"]["findings"]
-    rows = [f"| {f['says']} | {f['verdict']} | {f['agree']} of {f['of']} | {f['detail']} |" for f in findings]
+    rows = [f"| {f.says} | {f.verdict} | {f.agree} of {f.of} | {f.detail} |" for f in findings(table)]
     parts.append("\n".join(["| prediction | verdict | cases | measured |", "|---|---|---|---|", *rows]))
     print("\n\n".join(parts))
 
