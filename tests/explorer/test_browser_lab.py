@@ -102,7 +102,7 @@ def test_a_probes_report_is_opened_read_and_searched(browser, tmp_path):
         page.keyboard.press("ArrowRight")  # the layer has two heads
         assert page.inner_text("#d-name") == "layer 1 · head 1"
         before = cell.locator(".curve").get_attribute("d")
-        page.select_option("#quantity", label="from start")
+        page.select_option("#quantity", label="moved from start")
         assert cell.locator(".curve").get_attribute("d") != before
         assert "Total variation" in page.inner_text("#meaning")
         page.hover("#d-plot", position={"x": 2, "y": 20})

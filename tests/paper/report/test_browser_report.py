@@ -112,7 +112,7 @@ def test_contents_stay_beside_the_text_and_say_where_one_is(opened):
     assert 0 <= top < 720 / 2
     assert nav.bounding_box()["y"] == 0
     assert tab.locator("nav.contents [aria-current]").count() == 1
-    assert tab.locator("#table1 math").first.evaluate("(e) => e.getBoundingClientRect().height") > 5
+    assert tab.locator("#table1 sub").first.evaluate("(e) => e.getBoundingClientRect().height") > 5
 
 
 def test_on_a_phone_contents_fold_and_work_by_keyboard(opened):

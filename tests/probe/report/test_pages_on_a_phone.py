@@ -9,7 +9,6 @@ import pytest
 from probe_data import made
 
 import scansnap as ss
-from chromium import browser  # noqa: F401 the fixture
 from scansnap.probe.comparison.page import write_page
 from scansnap.probe.report.page import report
 
@@ -21,7 +20,7 @@ UNBOXED = ".scroll { overflow-x: visible }"
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", ["report", "two runs"])
-def test_tables_scroll_in_their_own_box(name: str, scheme: Any, browser: Any, tmp_path: Path) -> None:  # noqa: F811
+def test_tables_scroll_in_their_own_box(name: str, scheme: Any, browser: Any, tmp_path: Path) -> None:
     target = tmp_path / "page.html"
     if name == "report":
         report(made(4, 12).assign_attrs(headline=HEADLINE), target)
