@@ -112,7 +112,7 @@ def stop(rank: int, folder: str) -> None:
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "localhost",
                    "OMP_NUM_THREADS": "1"}  # fmt: skip
     where = f"file://{Path(folder).as_posix()}/meeting"
-    dist.init_process_group("gloo", init_method=where, rank=rank, world_size=2, timeout=timedelta(minutes=2))
+    dist.init_process_group("gloo", init_method=where, rank=rank, world_size=2, timeout=timedelta(minutes=10))
     steps = []
     for stops in (True, False):
         model, data = gpt2(), [{"input_ids": row, "labels": row} for row in torch.zeros(32, 8, dtype=torch.long)]
