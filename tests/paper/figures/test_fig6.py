@@ -142,9 +142,10 @@ def test_lowest_finds_the_minimum_of_a_curve_and_none_at_its_end():
 def test_the_overview_states_these_numbers(ten_seeds_table):
     page = " ".join((Path(__file__).parents[3] / "docs" / "overview.md").read_text(encoding="utf-8").split())
     rise, before, eta_z = fig6.findings(ten_seeds_table)
-    assert f"from 2 to 10 in {rise.agree} of {rise.of} curves, {rise.undecided} undecided" in page
-    assert f"in {before.agree}, rises in {before.disagree}, {before.undecided} undecided" in page
-    falls = f"in {eta_z.agree} of {eta_z.of} steps between neighbouring values of η_Z"
+    assert f"from 2 to 10: in {rise.agree} of {rise.of} curves, {rise.undecided} undecided" in page
+    fewer = f"from 1 to 2: in {before.agree} of {before.of} curves; it rises in the other {before.disagree}"
+    assert f"{fewer}, {before.undecided} undecided" in page
+    falls = f"as η_Z grows: in {eta_z.agree} of {eta_z.of} steps between neighbouring values of η_Z"
     assert f"{falls}, {eta_z.undecided} undecided" in page
 
 

@@ -109,8 +109,9 @@ def stop(rank: int, folder: str) -> None:
     from scansnap.probe.hf import ProbeCallback
 
     torch.set_num_threads(1)
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "localhost",
-                   "OMP_NUM_THREADS": "1"}  # fmt: skip
+    os.environ.update(
+        RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="localhost", OMP_NUM_THREADS="1"
+    )
     where = f"file://{Path(folder).as_posix()}/meeting"
     dist.init_process_group("gloo", init_method=where, rank=rank, world_size=2, timeout=timedelta(minutes=10))
     steps = []
