@@ -35,6 +35,13 @@ def changes(table: pd.DataFrame, value: str) -> str:
     return "\n".join([f"| {value}, {LOW:g} to {HIGH:g} | change |", "|---|---|", *rows])
 
 
+def against_one(table: pd.DataFrame) -> str:
+    """The loss at each ratio less that at ratio 1, paired by seed; intervals are of each difference alone."""
+    wide = table.pivot(index=["case", "seed"], columns="ratio", values="loss_end")
+    return by_ratio(wide.sub(wide[1.0], axis=0).stack().rename("loss_end less that at 1").reset_index(),
+                    "loss_end less that at 1")  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="the --out of scansnap reproduce lever")
@@ -44,6 +51,7 @@ def main() -> None:
     models = table[(table.kind == "lm") & ~table.case.isin(recipes)]
     parts = [changes(table[table.kind == "exact"], "entropy_equal")]
     parts += [by_ratio(models, value) for value in ("entropy_equal", "loss_end", "keys_equal", "largest_logit_equal")]
+    parts.append(against_one(models))
     parts += [by_ratio(table[table.kind == OWN_RATE], value) for value in ("entropy_equal", "loss_end")]
     parts += [by_ratio(table[table.case.isin(recipes)], "loss_end")]
     rows = [f"| {f.says} | {f.verdict} | {f.agree} of {f.of} | {f.detail} |" for f in findings(table)]
